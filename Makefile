@@ -1,0 +1,31 @@
+# Two commands are all a new user needs: `make pong` and `make test`. Both set up .venv by themselves.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+MINUTES ?= 0
+# Workers for the tests: every one loads torch, so more than the cores there are only costs memory.
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.PHONY: setup pong test lint clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "dqnitro needs Python 3.11 or newer; hint: make setup PYTHON=python3.12")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(READY)
+
+pong: $(READY)
+	$(BIN)/dqnitro train pong --recipe auto --minutes $(MINUTES)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+test: lint
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+clean:
+	rm -rf .venv build dist .pytest_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""DQNitro: DQN on Atari as fast as your machine allows."""
