@@ -1,0 +1,208 @@
+"""One frozen Config describes a run. Units are in the names; a value that cannot work never gets past here."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqnitro.errors import ConfigError
+
+
+def _doc(default: Any, text: str) -> Any:
+    """A field with its description; the command line's help and docs/training.md read it from here."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that decides what a run computes. Two runs with equal configs on one CPU are equal bit for bit."""
+
+    # --- the game
+    env_id: str = _doc("pong", "Atari game (pong, breakout, ...) or any Gymnasium id with discrete actions")
+    seed: int = _doc(1, "seed of every random generator of the run")
+
+    # --- environments (frames are console frames; a step is one decision, frame_skip frames)
+    envs: str = _doc("wrappers", "environment part: wrappers, gym-sync, gym-async, ale, console")
+    n_envs: int = _doc(1, "environments played side by side")
+    env_threads: int = _doc(0, "threads of ale and console (0: one per core)")
+    frame_skip: int = _doc(4, "frames per step")
+    max_pool: bool = _doc(True, "observe the maximum of the last two frames of a step (removes flicker)")
+    noop_max: int = _doc(30, "a game begins with 0 to noop_max-1 idle frames (0: off)")
+    fire_reset: bool = _doc(True, "press FIRE once at the start of a game that has FIRE")
+    episodic_life: bool = _doc(False, "a lost life ends the return (the game itself goes on)")
+    clip_rewards: bool = _doc(True, "learn from rewards clipped to -1..1 (scores are never clipped)")
+    screen_size: int = _doc(84, "observation height and width in pixels, grey")
+    frame_stack: int = _doc(4, "observations stacked so that motion is visible")
+    sticky_actions: float = _doc(0.0, "chance that the console repeats the last action instead, per frame")
+    max_episode_frames: int = _doc(108_000, "frames after which a game is cut off (30 minutes of play)")
+    full_actions: bool = _doc(False, "all 18 joystick actions instead of the game's own set")
+
+    # --- network
+    hidden_units: int = _doc(512, "width of the last hidden layer")
+    dueling: bool = _doc(False, "separate value and advantage streams")
+    categorical: bool = _doc(False, "C51: predict a distribution of returns")
+    atoms: int = _doc(51, "points of the categorical distribution")
+    value_min: float = _doc(-10.0, "lowest return of the categorical distribution")
+    value_max: float = _doc(10.0, "highest return of the categorical distribution")
+
+    # --- learning
+    learning_rate: float = _doc(1e-4, "Adam's learning rate")
+    adam_epsilon: float = _doc(1e-8, "Adam's epsilon")
+    gamma: float = _doc(0.99, "discount per step")
+    batch_size: int = _doc(32, "transitions per update")
+    n_step: int = _doc(1, "steps of reward before bootstrapping")
+    double: bool = _doc(False, "double DQN: the online network picks the action the target network values")
+    loss: str = _doc("mse", "mse or huber")
+    grad_clip: float = _doc(0.0, "largest gradient norm (0: not clipped)")
+    target_sync_steps: int = _doc(1_000, "steps between copies of the network into the target network")
+
+    # --- schedule
+    first_fill_steps: int = _doc(10_000, "random steps before the first update")
+    steps_per_update: float = _doc(1.0, "steps per update (0.5: two updates a step)")
+    epsilon_start: float = _doc(1.0, "chance of a random action at step 0")
+    epsilon_end: float = _doc(0.02, "chance of a random action after the decay")
+    epsilon_decay_steps: int = _doc(100_000, "steps over which epsilon falls, in a straight line")
+
+    # --- replay
+    replay: str = _doc("frames", "replay part: plain (a list) or frames (each frame once, preallocated)")
+    replay_capacity: int = _doc(100_000, "transitions kept")
+    replay_device: str = _doc("auto", "where frames lives: cpu, cuda, or auto (with the learner)")
+    prioritized: bool = _doc(False, "sample by temporal-difference error")
+    priority_alpha: float = _doc(0.6, "0: uniform, 1: fully by priority")
+    priority_beta: float = _doc(
+        0.4, "importance correction at the start; grows to 1 over priority_beta_steps"
+    )
+    priority_beta_steps: int = _doc(100_000, "steps until the importance correction is complete")
+
+    # --- speed
+    runner: str = _doc("inline", "who does what where: inline (one process)")
+    device: str = _doc("cpu", "cpu, cuda, or auto")
+    torch_threads: int = _doc(0, "threads of one network pass (0: one per core)")
+    wrappers: tuple[str, ...] = _doc(
+        ("no-grad",), "what is wrapped around the update step, in order; the rungs of the ladder set it"
+    )
+
+    # --- the end, and what is kept
+    max_steps: int = _doc(0, "stop after this many steps (0: no limit)")
+    max_minutes: float = _doc(0.0, "stop after this much wall clock since the first step (0: no limit)")
+    stop_at_score: float = _doc(math.inf, "stop when the mean score of the last 100 games reaches this")
+    checkpoint_every_s: float = _doc(600.0, "seconds between checkpoints (0: only at the end)")
+    log_every_s: float = _doc(1.0, "seconds between lines of metrics.jsonl")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def replace(self, **changes: Any) -> Config:
+        """A copy with some fields changed; an unknown name is an error with the nearest names."""
+        for name in changes:
+            if name not in FIELDS:
+                raise ConfigError(f"unknown setting {name!r}", _nearest(name, FIELDS))
+        return dataclasses.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready: infinity becomes null."""
+        out = dataclasses.asdict(self)
+        out["wrappers"] = list(self.wrappers)
+        return {k: None if isinstance(v, float) and math.isinf(v) else v for k, v in out.items()}
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Config:
+        """The inverse of to_dict; unknown keys are an error, missing ones take the default."""
+        changes = dict(data)
+        if changes.get("stop_at_score", 0.0) is None:
+            changes["stop_at_score"] = math.inf
+        if "wrappers" in changes:
+            changes["wrappers"] = tuple(changes["wrappers"])
+        return Config().replace(**changes)
+
+
+FIELDS: dict[str, dataclasses.Field[Any]] = {f.name: f for f in dataclasses.fields(Config)}
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "envs": ("wrappers", "gym-sync", "gym-async", "ale", "console"),
+    "replay": ("plain", "frames"),
+    "replay_device": ("auto", "cpu", "cuda"),
+    "loss": ("mse", "huber"),
+    "runner": ("inline",),
+}
+
+# Smallest allowed value of every number; "(0" in a comment of the field says that 0 switches it off.
+AT_LEAST: dict[str, float] = {
+    "n_envs": 1, "env_threads": 0, "frame_skip": 1, "noop_max": 0, "screen_size": 36, "frame_stack": 1,
+    "sticky_actions": 0, "max_episode_frames": 1, "hidden_units": 1, "atoms": 2, "learning_rate": 0,
+    "adam_epsilon": 0, "gamma": 0, "batch_size": 1, "n_step": 1, "grad_clip": 0, "target_sync_steps": 1,
+    "first_fill_steps": 0, "epsilon_start": 0, "epsilon_end": 0, "epsilon_decay_steps": 0,
+    "replay_capacity": 1, "priority_alpha": 0, "priority_beta": 0, "priority_beta_steps": 0,
+    "torch_threads": 0, "max_steps": 0, "max_minutes": 0, "checkpoint_every_s": 0, "log_every_s": 0, "seed": 0,
+}  # fmt: skip
+AT_MOST: dict[str, float] = {
+    "sticky_actions": 1, "gamma": 1, "epsilon_start": 1, "epsilon_end": 1, "priority_alpha": 1, "priority_beta": 1,
+    "seed": 2**31 - 1,
+}  # fmt: skip
+
+
+def _nearest(name: str, known: Any, what: str = "settings") -> str:
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return f"did you mean {', '.join(close)}?" if close else f"the {what} are {', '.join(known)}"
+
+
+def _check_type(name: str, value: Any, default: Any) -> None:
+    # bool is an int in Python, and `n_envs=True` is the kind of slip that stays silent.
+    want = type(default)
+    ok = isinstance(value, want) and (want is bool or not isinstance(value, bool))
+    if want is float:
+        ok = isinstance(value, int | float) and not isinstance(value, bool)
+    if not ok:
+        raise ConfigError(f"{name} must be a {want.__name__}, got {value!r} ({type(value).__name__})")
+
+
+def check(c: Config) -> None:
+    """Raise ConfigError for the first thing that cannot work, with a hint that would."""
+    for name, f in FIELDS.items():
+        value = getattr(c, name)
+        _check_type(name, value, f.default)
+        if isinstance(value, float) and math.isnan(value):
+            raise ConfigError(f"{name} is not a number")
+        if name in CHOICES and value not in CHOICES[name]:
+            raise ConfigError(f"{name} must be one of {', '.join(CHOICES[name])}, got {value!r}")
+        if name in AT_LEAST and value < AT_LEAST[name]:
+            raise ConfigError(f"{name} must be at least {AT_LEAST[name]:g}, got {value}")
+        if name in AT_MOST and value > AT_MOST[name]:
+            raise ConfigError(f"{name} must be at most {AT_MOST[name]:g}, got {value}")
+    if not c.learning_rate > 0:
+        raise ConfigError(f"learning_rate must be over 0, got {c.learning_rate}", "1e-4 is the book's value")
+    if not c.steps_per_update > 0:
+        raise ConfigError(
+            f"steps_per_update must be over 0, got {c.steps_per_update}", "1 is the book's value"
+        )
+    if c.device not in ("auto", "cpu", "cuda") and not c.device.startswith("cuda:"):
+        raise ConfigError(f"device must be auto, cpu or cuda, got {c.device!r}")
+    if c.batch_size > c.first_fill_steps:
+        raise ConfigError(
+            f"batch_size {c.batch_size} is larger than first_fill_steps {c.first_fill_steps}",
+            f"the first update could not be sampled; set first_fill_steps to at least {c.batch_size}",
+        )
+    if c.first_fill_steps > c.replay_capacity:
+        raise ConfigError(
+            f"first_fill_steps {c.first_fill_steps} is larger than replay_capacity {c.replay_capacity}",
+            "the replay would never be full enough to learn from; lower the one or raise the other",
+        )
+    slots = c.replay_capacity // c.n_envs
+    if slots <= c.n_step + c.frame_stack:
+        raise ConfigError(
+            f"replay_capacity {c.replay_capacity} leaves {slots} steps to each of {c.n_envs} environments",
+            f"raise it to at least {(c.n_step + c.frame_stack + 1) * c.n_envs}",
+        )
+    if c.epsilon_end > c.epsilon_start:
+        raise ConfigError(
+            f"epsilon_end {c.epsilon_end} is over epsilon_start {c.epsilon_start}",
+            "exploration falls, it never grows",
+        )
+    if c.value_max <= c.value_min:
+        raise ConfigError(f"value_max {c.value_max} must be over value_min {c.value_min}")
+    if c.prioritized and c.replay == "plain":
+        raise ConfigError("prioritized needs --replay frames, got plain", "leave --replay at frames")

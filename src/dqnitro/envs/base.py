@@ -1,0 +1,77 @@
+"""The environment protocol: many environments, stepped together by `send` and `recv`.
+
+Every part resets in the tick *after* an end ("next-step" autoreset): the tick of the end shows the final
+observation, the next tick ignores that environment's action, begins a new game and says so in `Step.reset`. All
+environments therefore move in step, a time limit never loses its last observation, and the replay needs no special case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """What the learner has to know of the environments."""
+
+    n_envs: int
+    n_actions: int
+    obs_shape: tuple[int, ...]  # of one environment; images: (frame_stack, height, width)
+    obs_dtype: np.dtype[Any]
+    frame_stack: int  # 1: nothing is stacked; otherwise obs_shape[0]
+    frames_per_step: int  # console frames a step takes; 1 where there is no console
+    is_image: bool
+
+
+class GameEnd(NamedTuple):
+    """A finished game: `score` is its whole unclipped reward, `steps` the decisions it took."""
+
+    env: int
+    score: float
+    steps: int
+
+
+class Step(NamedTuple):
+    """What one vector step brought; index i is environment i. Valid until the next `recv`."""
+
+    obs_t: np.ndarray  # (n_envs, *obs_shape): act on this next
+    reward_t: np.ndarray  # float32 (n_envs,), clipped if the config says so; 0 where reset
+    terminated: np.ndarray  # bool: nothing is to be expected after obs_t (game over, or a life lost)
+    truncated: np.ndarray  # bool: cut off; obs_t is worth what the network thinks
+    reset: np.ndarray  # bool: the action was ignored and obs_t begins a new game
+    ends: tuple[GameEnd, ...]  # games that ended in this step
+
+
+@runtime_checkable
+class Envs(Protocol):
+    """A part that plays. Serial parts do the work in `recv`; pooled ones work from `send` on."""
+
+    spec: EnvSpec
+
+    def reset(self) -> np.ndarray:
+        """Begin every environment's first game; the observation (n_envs, *obs_shape)."""
+        ...
+
+    def send(self, actions: np.ndarray) -> None:
+        """Start a vector step with int64 actions (n_envs,)."""
+        ...
+
+    def recv(self) -> Step:
+        """Finish the vector step that `send` started."""
+        ...
+
+    def get_state(self) -> Mapping[str, np.ndarray]:
+        """All that `set_state` of a freshly made part needs to go on exactly here; plain arrays only."""
+        ...
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Go to a saved state; returns the current observation."""
+        ...
+
+    def close(self) -> None:
+        """Free processes, threads and memory. May be called twice."""
+        ...

@@ -1,0 +1,31 @@
+"""Errors that a person can act on: what was expected, what came, what to do."""
+
+
+class UserError(Exception):
+    """Bad input. The command line prints it as one line and exits with 2; no traceback."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(f"{message}; hint: {hint}" if hint else message)
+
+
+class ConfigError(UserError, ValueError):
+    """A setting that cannot work."""
+
+
+class CheckpointError(UserError):
+    """A checkpoint that is damaged, foreign, or of a newer format. Nothing was overwritten."""
+
+
+class DivergedError(Exception):
+    """The loss became NaN or infinite. The run was saved before this was raised."""
+
+    exit_code = 3
+
+    def __init__(self, update: int, loss: float) -> None:
+        super().__init__(
+            f"the loss became {loss} at update {update}; the run is saved as it was; "
+            "hint: lower --learning-rate, set --grad-clip 10, or leave out bfloat16 (--without bfloat16)"
+        )
+        self.update = update
