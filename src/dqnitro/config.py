@@ -73,9 +73,7 @@ class Config:
     replay_device: str = _doc("auto", "where frames lives: cpu, cuda, or auto (with the learner)")
     prioritized: bool = _doc(False, "sample by temporal-difference error")
     priority_alpha: float = _doc(0.6, "0: uniform, 1: fully by priority")
-    priority_beta: float = _doc(
-        0.4, "importance correction at the start; grows to 1 over priority_beta_steps"
-    )
+    priority_beta: float = _doc(0.4, "importance correction at the start; grows to 1 over priority_beta_steps")
     priority_beta_steps: int = _doc(100_000, "steps until the importance correction is complete")
 
     # --- speed
@@ -176,9 +174,7 @@ def check(c: Config) -> None:
     if not c.learning_rate > 0:
         raise ConfigError(f"learning_rate must be over 0, got {c.learning_rate}", "1e-4 is the book's value")
     if not c.steps_per_update > 0:
-        raise ConfigError(
-            f"steps_per_update must be over 0, got {c.steps_per_update}", "1 is the book's value"
-        )
+        raise ConfigError(f"steps_per_update must be over 0, got {c.steps_per_update}", "1 is the book's value")
     if c.device not in ("auto", "cpu", "cuda") and not c.device.startswith("cuda:"):
         raise ConfigError(f"device must be auto, cpu or cuda, got {c.device!r}")
     if c.batch_size > c.first_fill_steps:

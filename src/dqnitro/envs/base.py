@@ -2,7 +2,7 @@
 
 Every part resets in the tick *after* an end ("next-step" autoreset): the tick of the end shows the final
 observation, the next tick ignores that environment's action, begins a new game and says so in `Step.reset`. All
-environments therefore move in step, a time limit never loses its last observation, and the replay needs no special case.
+environments therefore move in step, a time limit never loses its last observation, and the replay has no special case.
 """
 
 from __future__ import annotations
