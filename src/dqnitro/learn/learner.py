@@ -47,7 +47,11 @@ class Learner:
     def __init__(self, config: Config, spec: EnvSpec, device: str) -> None:
         self._config, self.device = config, torch.device(device)
         head = dqn.HeadSpec(
-            spec.n_actions, config.dueling, config.atoms if config.categorical else 1, config.value_min, config.value_max
+            spec.n_actions,
+            config.dueling,
+            config.atoms if config.categorical else 1,
+            config.value_min,
+            config.value_max,
         )
         parts = wrap(config.wrappers, device)
         # The seed decides the first weights whatever happened before in this process.
