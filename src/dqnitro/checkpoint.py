@@ -59,7 +59,7 @@ def save(
         files = {}
         for name, group in arrays.items():
             path = tmp / f"{name}.safetensors"
-            save_file({k: np.ascontiguousarray(v) for k, v in group.items()}, path)
+            save_file({k: np.asarray(v, order="C") for k, v in group.items()}, path)
             _sync(path)
             files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path)}
         manifest = {"magic": MAGIC, "format": FORMAT, "steps": steps, "files": files, **record}

@@ -98,7 +98,7 @@ class Config:
         """A copy with some fields changed; an unknown name is an error with the nearest names."""
         for name in changes:
             if name not in FIELDS:
-                raise ConfigError(f"unknown setting {name!r}", _nearest(name, FIELDS))
+                raise ConfigError(f"unknown setting {name!r}", nearest(name, FIELDS))
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -143,7 +143,8 @@ AT_MOST: dict[str, float] = {
 }  # fmt: skip
 
 
-def _nearest(name: str, known: Any, what: str = "settings") -> str:
+def nearest(name: str, known: Any, what: str = "settings") -> str:
+    """A hint: the known names that look like this one, or all of them."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else f"the {what} are {', '.join(known)}"
 

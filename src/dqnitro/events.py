@@ -18,7 +18,7 @@ from typing import IO, Any, Protocol
 
 from dqnitro.clock import Every
 from dqnitro.envs.base import GameEnd
-from dqnitro.train import PHASES, Agent, Tick
+from dqnitro.loop import PHASES, Agent, Tick
 
 SMOOTHING = 0.98  # of avg_reward and avg_loss, as in the notes
 LOSS_EVERY_UPDATES = 100
