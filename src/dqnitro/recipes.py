@@ -6,6 +6,7 @@ config = recipes.auto("pong")
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from dqnitro.config import Config, nearest
@@ -43,21 +44,21 @@ class Plan:
 
 def solved_at(env_id: str) -> float:
     """The score at which a game counts as solved; infinity where nobody said."""
-    import math
+    from dqnitro.envs import atari_game
 
-    from dqnitro.envs import canonical_name, env_kind, reward_threshold
+    if game := atari_game(env_id):
+        return SOLVED_AT.get(game, math.inf)
+    from dqnitro.envs.generic import find_spec
 
-    if env_kind(env_id) == "atari":
-        return SOLVED_AT.get(canonical_name(env_id), math.inf)
-    bar = reward_threshold(env_id)
-    return math.inf if bar is None else bar
+    bar = find_spec(env_id).reward_threshold
+    return math.inf if bar is None else float(bar)
 
 
 def _base(env_id: str) -> Config:
     """The book's settings for images; a small quick start for vectors, on which they would take an hour."""
-    from dqnitro.envs import canonical_name, env_kind
+    from dqnitro.envs import atari_game, env_kind
 
-    config = Config(env_id=canonical_name(env_id), stop_at_score=solved_at(env_id), replay="plain")
+    config = Config(env_id=atari_game(env_id) or env_id, stop_at_score=solved_at(env_id), replay="plain")
     if env_kind(env_id) == "vector":
         config = config.replace(
             clip_rewards=False, frame_stack=1, hidden_units=128, learning_rate=5e-4, batch_size=64, first_fill_steps=1_000,
