@@ -7,6 +7,7 @@ Everything is imported on first use, so that `import dqnitro` and `dqnitro --hel
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Config", "Result", "__version__", "recipes", "resume", "train"]
 __version__ = "0.1.0"
+
+# Before torch is imported: by default libgomp's idle threads spin, and as soon as anything else wants the cores (another
+# process, a browser) an update of 30 ms takes half a second. Waiting passively costs a few per cent on an idle machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 _HOME = {
     "Config": "dqnitro.config",

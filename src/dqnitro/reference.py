@@ -121,9 +121,10 @@ def train(
 
 def main() -> None:
     from dqnitro.config import Config
-    from dqnitro.envs.wrappers import make_atari
+    from dqnitro.envs.atari import make_atari_env
+    from dqnitro.envs.serial import SeededGames
 
-    train(make_atari(Config(env_id="pong"), env_index=0), verbose=True)
+    train(SeededGames(make_atari_env("pong", Config(), clip_rewards=True), run_seed=1, index=0), verbose=True)
 
 
 if __name__ == "__main__":

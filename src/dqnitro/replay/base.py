@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+from torch import Tensor
 
 from dqnitro.dqn import Batch
 from dqnitro.envs.base import Step
@@ -34,7 +35,7 @@ class Replay(Protocol):
         """`batch_size` transitions, with replacement."""
         ...
 
-    def update_priorities(self, ids: np.ndarray, td_error: np.ndarray) -> None:
+    def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         """New temporal-difference errors of sampled transitions; uniform replays ignore them."""
         ...
 

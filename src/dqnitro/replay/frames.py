@@ -134,7 +134,7 @@ class FrameReplay:
             obs[torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device)] = 0
         return obs
 
-    def update_priorities(self, ids: np.ndarray, td_error: np.ndarray) -> None:
+    def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         """Uniform: nothing to do."""
 
     @property

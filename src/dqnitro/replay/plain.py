@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dqnitro.dqn import Batch
 from dqnitro.envs.base import EnvSpec, Step
@@ -92,7 +93,7 @@ class PlainReplay:
                 break
         return first.obs_tm1, first.action_tm1, float(reward), float(discount), obs_t
 
-    def update_priorities(self, ids: np.ndarray, td_error: np.ndarray) -> None:
+    def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         """Uniform: nothing to do."""
 
     @property
@@ -126,7 +127,7 @@ class PlainReplay:
             for i, o in zip(state[f"{e}.odd"], state[f"{e}.odd_obs"], strict=True):
                 nexts[int(i)] = np.array(o)
             columns = [state[f"{e}.{name}"].tolist() for name in Record._fields[1:-1]]
-            records.extend(Record(o, *rest, n) for o, *rest, n in zip(obs, *columns, nexts, strict=True))
+            records.extend(map(Record, obs, *columns, nexts))
             if np.array_equal(records[-1].obs_t, self._obs[e]):
                 self._obs[e] = records[-1].obs_t
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.replay.base import Sample
@@ -102,12 +103,12 @@ class PrioritizedReplay(FrameReplay):
         weight = (len(self) * chance) ** -beta
         return Sample(self.gather(env, position, weight / weight.max()), np.stack([leaves, position]))
 
-    def update_priorities(self, ids: np.ndarray, td_error: np.ndarray) -> None:
+    def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         leaves, position = ids
         # A place may have been overwritten between sampling and learning (they overlap): then the error is not its own.
         slot, env = np.divmod(leaves, self._spec.n_envs)
         mine = (self._head[env] - (self._head[env] - slot) % self.slots == position) & (self._tree.get(leaves) > 0)
-        priority = np.abs(td_error) + 1e-6
+        priority = np.abs(td_error.double().cpu().numpy()) + 1e-6  # a synchronisation on a GPU
         self._max_priority = max(self._max_priority, float(priority.max()))
         if mine.any():
             self._tree.set(leaves[mine], priority[mine] ** self._alpha)
