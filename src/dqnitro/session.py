@@ -117,6 +117,13 @@ class RunFolder:
             ) from e
         return RunFolder(path)
 
+    def discard(self) -> None:
+        """Take back what `create` made: a run that could not begin leaves nothing behind."""
+        (self.path / "config.json").unlink(missing_ok=True)
+        for folder in (self.path, self.path.parent):
+            with contextlib.suppress(OSError):  # not empty: it was there before, or others use it
+                folder.rmdir()
+
     def lock(self) -> None:
         """One process per run; a dead owner does not count."""
         state = self.read_summary()
@@ -170,7 +177,12 @@ def train(
     """
     started = time.perf_counter()
     folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
-    agent = make_agent(config)
+    try:
+        agent = make_agent(config)
+    except BaseException:
+        if folder:
+            folder.discard()
+        raise
     try:
         return _run(agent, folder, sinks, started, None)
     finally:

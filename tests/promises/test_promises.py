@@ -13,7 +13,7 @@ from dqnitro.session import train
 UPDATES = 24
 # Adam turns the sign of a tiny gradient into a whole step, so rounding shows as up to UPDATES * learning_rate per parameter;
 # what counts is the function: values over real observations. bfloat16 has 8 bits of mantissa.
-TOLERANCE = {"fused-adam": 2e-3, "channels-last": 2e-3, "compile": 2e-3, "bfloat16": 4e-2}
+TOLERANCE = {"fused-adam": 1e-4, "channels-last": 1e-4, "compile": 1e-4, "bfloat16": 1e-2}  # seen: 2e-8, 2e-8, 2e-8, 3e-3
 
 
 def base():
@@ -62,9 +62,9 @@ def test_close_rungs_learn_the_same_function_but_for_rounding(name):
     before = values(train(base().replace(max_steps=1)))
     va, vb = values(a), values(b)
     moved = np.abs(va - before).max()
-    assert moved > 5 * TOLERANCE[name] or moved > 0.05, "nothing was learned: a comparison would prove nothing"
-    assert np.abs(va - vb).max() <= TOLERANCE[name] * max(1.0, moved / 0.05)
-    assert abs((va - vb).mean()) <= TOLERANCE[name] / 2
+    assert moved > 5 * TOLERANCE[name], "nothing was learned: a comparison would prove nothing"
+    assert np.abs(va - vb).max() <= TOLERANCE[name]
+    assert abs((va - vb).mean()) <= TOLERANCE[name] / 5  # rounding, not bias
 
 
 @pytest.mark.parametrize("name", named("learning"))
