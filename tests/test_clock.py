@@ -51,7 +51,8 @@ def test_sixteen_environments_owe_all_at_once():
 
 
 @pytest.mark.parametrize(
-    ("stride", "expected"), [(1, [0] * 10 + [1, 0, 0, 0, 1, 0, 0, 0, 1]), (3, [0, 0, 0, 0, 1, 1, 1]), (16, [0, 2, 4, 4])]
+    ("stride", "expected"),
+    [(1, [0] * 10 + [1, 0, 0, 0, 1, 0, 0, 0, 1]), (3, [0, 0, 0, 0, 1, 1, 1]), (16, [0, 2, 4, 4])],
 )
 def test_four_steps_per_update(stride, expected):
     tape = run(clock(steps_per_update=4.0), stride, len(expected))

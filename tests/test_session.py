@@ -61,7 +61,12 @@ def test_the_files_of_a_run(tmp_path):
     result = train(CORRIDOR, tmp_path / "run", recipe="mine", rungs=["a"])
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert Config.from_dict(stored["config"]) == CORRIDOR
-    assert stored["recipe"] == "mine" and stored["machine"]["cores"] >= 1 and stored["versions"]["torch"] and stored["commit"]
+    assert (
+        stored["recipe"] == "mine"
+        and stored["machine"]["cores"] >= 1
+        and stored["versions"]["torch"]
+        and stored["commit"]
+    )
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["state"] == "steps" and summary["steps"] == result.steps and summary["bytes_per_transition"] > 0
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]

@@ -15,7 +15,7 @@ from torch import Tensor
 from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, GameEnd
-from dqnitro.errors import ConfigError
+from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.learner import Learner
 from dqnitro.replay.base import Replay
 
@@ -89,14 +89,18 @@ def loop(agent: Agent) -> Iterator[Tick]:
         phases.end("act")
         a.envs.send(actions)
         phases.end("env")
-        loss = None
+        loss, diverged = None, None
         while clock.owes_update() and len(a.replay):
             if clock.owes_sync():
                 a.learner.sync_target()
                 clock.count_sync()
             sample = a.replay.sample(a.config.batch_size, a.rng_replay, clock.beta())
             phases.end("sample")
-            loss, error = a.learner.update(sample.batch)
+            try:
+                loss, error = a.learner.update(sample.batch)
+            except DivergedError as e:  # finish the tick first: only at rest can the agent be saved
+                diverged = e
+                break
             a.replay.update_priorities(sample.ids, error)
             clock.count_update()
             phases.end("learn")
@@ -108,6 +112,8 @@ def loop(agent: Agent) -> Iterator[Tick]:
         a.pending[[end.env for end in step.ends]] = True
         clock.count_steps(int(np.count_nonzero(~step.reset)))
         phases.end("store")
+        if diverged:
+            raise diverged
         yield Tick(clock.steps, clock.updates, epsilon, loss, step.ends)
 
 

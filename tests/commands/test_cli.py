@@ -97,7 +97,9 @@ def test_the_top_help_lists_every_command(tmp_path):
 
 def test_help_loads_nothing_heavy():
     code = "import sys, dqnitro.cli as c; c.main(['--help']); c.main(['--version']); print([m for m in ('torch','numpy','gymnasium','rich','numba') if m in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
+    ).stdout
     assert out.splitlines()[-1] == "[]"
 
 

@@ -13,7 +13,12 @@ from dqnitro.session import train
 UPDATES = 24
 # Adam turns the sign of a tiny gradient into a whole step, so rounding shows as up to UPDATES * learning_rate per parameter;
 # what counts is the function: values over real observations. bfloat16 has 8 bits of mantissa.
-TOLERANCE = {"fused-adam": 1e-4, "channels-last": 1e-4, "compile": 1e-4, "bfloat16": 1e-2}  # seen: 2e-8, 2e-8, 2e-8, 3e-3
+TOLERANCE = {
+    "fused-adam": 1e-4,
+    "channels-last": 1e-4,
+    "compile": 1e-4,
+    "bfloat16": 1e-2,
+}  # seen: 2e-8, 2e-8, 2e-8, 3e-3
 
 
 def base():
