@@ -4,11 +4,11 @@ import errno
 import json
 import shutil
 
-import fakes_envs
 import numpy as np
 import pytest
 import torch
 
+import fakes_envs
 from dqnitro import checkpoint
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError

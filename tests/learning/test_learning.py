@@ -1,8 +1,8 @@
 """Tiny games are solved in seconds, the same way for the same seed."""
 
-import fakes_envs
 import pytest
 
+import fakes_envs
 from dqnitro.config import Config
 from dqnitro.session import train
 

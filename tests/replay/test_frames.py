@@ -1,12 +1,12 @@
 """The frame ring beside the list: same draws, same batches, through seams, ends, lost lives and time limits."""
 
-import fakes
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import fakes
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.replay import check_memory, make_replay
