@@ -18,6 +18,9 @@ from dqnitro.envs.games import Outcome
 from dqnitro.envs.serial import EnvFn, Plan
 
 
+CLOSE_TIMEOUT_S = 2.0  # what a worker in the middle of a step gets to finish it
+
+
 class EnvCrashed(RuntimeError):
     """An environment failed in its process; the message ends with the traceback from there."""
 
@@ -97,10 +100,10 @@ class AsyncEngine(SyncEngine):
     def close(self) -> None:
         try:
             if self._vec._state.value == "step":
-                self._vec.step_wait(timeout=5)
-            self._vec.close(timeout=5)
+                self._vec.step_wait(timeout=CLOSE_TIMEOUT_S)
+            self._vec.close()
         except (EOFError, OSError, EnvCrashed, multiprocessing.TimeoutError):
-            self._vec.close(terminate=True)
+            self._vec.closed = True  # or its __del__ would wait for workers that are gone
         finally:
             for process in self._vec.processes:
                 if process.is_alive():
