@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
@@ -16,7 +17,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from dqnitro.envs.games import Outcome
 from dqnitro.envs.serial import EnvFn, Plan
-
 
 CLOSE_TIMEOUT_S = 2.0  # what a worker in the middle of a step gets to finish it
 
@@ -162,9 +162,10 @@ class _DeathsExplained:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
-            codes = []
-            for i, process in enumerate(self.vec.processes):
-                process.join(timeout=0.5)
-                if process.exitcode is not None:
-                    codes.append(f"environment {i} (exit code {process.exitcode})")
-            raise EnvCrashed(f"a worker process died: {', '.join(codes) or 'unknown'}") from error
+            processes = self.vec.processes
+            # The pipe closes a moment before the exit code is there.
+            multiprocessing.connection.wait([process.sentinel for process in processes], timeout=1.0)
+            dead = [
+                f"environment {i} (exit code {p.exitcode})" for i, p in enumerate(processes) if p.exitcode is not None
+            ]
+            raise EnvCrashed(f"a worker process died: {', '.join(dead) or 'unknown'}") from error
