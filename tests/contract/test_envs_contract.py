@@ -177,6 +177,19 @@ def test_the_action_of_a_reset_tick_is_ignored(make: Maker) -> None:
     assert ignored >= 2
 
 
+def test_a_caller_may_reuse_its_action_array_at_once(make: Maker) -> None:
+    a, b = make(), make()
+    a.reset(), b.reset()
+    buffer = np.empty(N_ENVS, np.int64)
+    for action in some_actions(a, 5):
+        a.send(action)
+        buffer[:] = action
+        b.send(buffer)
+        buffer[:] = (action + 1) % b.spec.n_actions
+        assert_same(a.recv(), b.recv())
+    np.testing.assert_array_equal(a.get_state()["actions"], b.get_state()["actions"])
+
+
 def test_an_observation_is_not_overwritten_by_the_next_step(make: Maker) -> None:
     envs = make()
     kept = [envs.reset()]

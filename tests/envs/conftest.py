@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +16,7 @@ class Scripted(gym.Env):
 
     action_space = Discrete(2)
     observation_space = Box(0, 1000, (1,), np.float64)
-    script: list[tuple] = []
+    script: ClassVar[list[tuple]] = []
 
     def reset(self, *, seed=None, options=None):
         self.steps = 0
@@ -28,15 +29,15 @@ class Scripted(gym.Env):
 
 
 class Ends(Scripted):
-    script = [(5, False, False, {}), (-7.5, False, False, {}), (2, True, False, {})]
+    script: ClassVar[list[tuple]] = [(5, False, False, {}), (-7.5, False, False, {}), (2, True, False, {})]
 
 
 class Cut(Scripted):
-    script = [(1, False, False, {}), (1, False, True, {})]
+    script: ClassVar[list[tuple]] = [(1, False, False, {}), (1, False, True, {})]
 
 
 class Lives(Scripted):
-    script = [
+    script: ClassVar[list[tuple]] = [
         (1, False, False, {"lives": 3}),
         (1, False, False, {"lives": 2}),  # lost
         (1, False, False, {"lives": 2}),
@@ -47,11 +48,11 @@ class Lives(Scripted):
 
 
 class CutWithLife(Scripted):
-    script = [(1, False, False, {"lives": 3}), (1, False, True, {"lives": 2})]
+    script: ClassVar[list[tuple]] = [(1, False, False, {"lives": 3}), (1, False, True, {"lives": 2})]
 
 
 class OddRewards(Scripted):
-    script = [
+    script: ClassVar[list[tuple]] = [
         (np.int64(2), False, False, {}),
         (np.array([0.25]), False, False, {}),
         (np.array(1), False, False, {}),
@@ -60,11 +61,11 @@ class OddRewards(Scripted):
 
 
 class TwoRewards(Scripted):
-    script = [(np.array([1.0, 2.0]), False, False, {})]
+    script: ClassVar[list[tuple]] = [(np.array([1.0, 2.0]), False, False, {})]
 
 
 class Raises(Scripted):
-    script = [(1, False, False, {})]
+    script: ClassVar[list[tuple]] = [(1, False, False, {})]
 
     def step(self, action):
         if self.steps == 1:
@@ -76,7 +77,7 @@ class Raises(Scripted):
 
 
 class Dies(Scripted):
-    script = [(1, False, False, {})] * 9
+    script: ClassVar[list[tuple]] = [(1, False, False, {})] * 9
 
     def step(self, action):
         if action == 1:
@@ -87,7 +88,7 @@ class Dies(Scripted):
 class Moody(Scripted):
     """Depends on more than seed and actions: cannot be resumed."""
 
-    script = [(1, False, False, {})] * 9
+    script: ClassVar[list[tuple]] = [(1, False, False, {})] * 9
     resets = 0
 
     def reset(self, *, seed=None, options=None):
@@ -104,7 +105,7 @@ class Pid(Scripted):
     """Shows the process it runs in."""
 
     observation_space = Box(0, 1e9, (1,), np.float64)
-    script = [(0, False, False, {})] * 99
+    script: ClassVar[list[tuple]] = [(0, False, False, {})] * 99
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -136,8 +137,8 @@ class Long(Scripted):
 class Paints(Scripted):
     """Renders the number of steps."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 12}
-    script = [(1, False, False, {})] * 9
+    metadata: ClassVar[dict] = {"render_modes": ["rgb_array"], "render_fps": 12}
+    script: ClassVar[list[tuple]] = [(1, False, False, {})] * 9
 
     def __init__(self, render_mode=None):
         self.render_mode = render_mode

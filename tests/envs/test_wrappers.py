@@ -124,7 +124,7 @@ def test_the_frame_limit_counts_from_the_end_of_the_reset() -> None:
     env = MaxAndSkip(FrameLimit(NoopReset(Screens(), 30), 6), 4)
     env.reset(seed=5489)
     assert env.step(0)[2:4] == (False, False)
-    obs, reward, terminated, truncated, _ = env.step(0)
+    _, reward, terminated, truncated, _ = env.step(0)
     assert (terminated, truncated) == (False, True)
     assert reward == 29 + 30, "the step stopped at the sixth frame"
 

@@ -86,7 +86,7 @@ class Games:
         """Start a vector step with integer actions (n_envs,)."""
         if self._obs is None or self._sent is not None:
             raise RuntimeError("send comes after reset, set_state or recv, and only once")
-        actions = np.ascontiguousarray(actions, np.int64)
+        actions = np.array(actions, np.int64)  # a copy: the caller may reuse its buffer before recv
         if actions.shape != self._game.shape:
             raise ValueError(f"expected actions of shape {self._game.shape}, got {actions.shape}")
         if actions.min() < 0 or actions.max() >= self.spec.n_actions:
