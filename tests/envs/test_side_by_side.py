@@ -20,7 +20,7 @@ CASES = [
     ("seaquest", 60, {"max_pool": False, "full_actions": True, "frame_stack": 3}),
     ("seaquest", 40, {"frame_skip": 3, "fire_reset": False, "frame_stack": 2, "clip_rewards": False}),
     ("breakout", 60, {"frame_skip": 1, "noop_max": 0, "max_episode_frames": 50, "frame_stack": 1}),
-    ("space_invaders", 30, {"frame_skip": 2, "noop_max": 7, "max_episode_frames": 39, "screen_size": 105}),
+    ("space_invaders", 30, {"frame_skip": 2, "noop_max": 7, "max_episode_frames": 19, "screen_size": 105}),
 ]
 
 

@@ -113,6 +113,16 @@ def test_an_early_end_shows_what_the_buffers_still_hold() -> None:
     assert env.step(1)[0].tolist() == [[7, 97]], "frame 7 was kept, frame 8 ended the game: max([4, 97], [7, 93])"
 
 
+def test_nothing_of_the_game_before_is_in_the_buffers() -> None:
+    env = MaxAndSkip(inner := Screens(), 4)
+    env.reset()
+    for _ in range(5):
+        env.step(1)
+    inner.length = 1
+    env.reset()
+    assert env.step(1)[0].tolist() == [[0, 100]]
+
+
 def test_one_frame_a_step_pools_nothing() -> None:
     env = MaxAndSkip(Screens(), 1)
     env.reset()
