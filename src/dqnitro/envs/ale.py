@@ -61,27 +61,31 @@ class AleEngine:
     """Two C++ environments for each one: a game is played in the first while the second prepares the next game.
 
     A seeded reset of ale-py loads the ROM, which takes 90 ms, as long as 270 steps. One AtariVectorEnv for all would
-    stand still that long at every end. The price is one more console per environment, and 90 ms for it at the start.
+    stand still that long at every end. The price is one more console (4 MB) per environment, and 90 ms at the start.
+
+    Each console has a thread of its own; `env_threads` is how many of them are at work at a time.
     """
 
     def __init__(self, make_one: Callable[[], Any], config: Config) -> None:
+        self._make_one = make_one
         self._n = config.n_envs
         self._run_seed = config.seed
-        self._play = [make_one() for _ in range(self._n)]
-        self._spare = [make_one() for _ in range(self._n)]
-        self.n_actions = int(self._play[0].single_action_space.n)
-        self.obs_shape = self._play[0].single_observation_space.shape
+        pairs = [(make_one(), make_one()) for _ in range(self._n)]
+        self.n_actions = int(pairs[0][0].single_action_space.n)
+        self.obs_shape = pairs[0][0].single_observation_space.shape
         self.obs_dtype = np.dtype(np.uint8)
+        # The interface below AtariVectorEnv: its Python layer checks and converts for longer than a CPU plays a frame.
+        self._play = [env.ale for env, _ in pairs]
+        self._spare = [env.ale for _, env in pairs]
         self._game = np.zeros(self._n, np.int64)
         self._lives = np.zeros(self._n, np.int64)
         self._ended = np.zeros(self._n, np.bool_)
-        self._threads = min(self._n, config.env_threads or usable_cores())
-        # Two pools: a player that waits for a prepared game must not hold the thread that would prepare it.
-        self._players = ThreadPoolExecutor(self._threads, "ale-play")
-        self._preparers = ThreadPoolExecutor(self._threads, "ale-prepare")
+        self._at_work = config.env_threads or self._n
+        self._actions: list[int] = []
+        self._started = self._finished = 0
+        self._pool = ThreadPoolExecutor(min(self._n, usable_cores()), "ale-prepare")
         self._prepared: list[Future[Any]] = []
         self._out = self._blank()
-        self._playing: list[Future[None]] = []
 
     def _blank(self) -> Outcome:
         obs = np.empty((self._n, *self.obs_shape), np.uint8)
@@ -90,68 +94,83 @@ class AleEngine:
     def begin(self, games: np.ndarray, actions: Sequence[np.ndarray]) -> np.ndarray:
         self._settle()
         self._game = games.copy()
-        self._out = self._blank()
         self._ended[:] = False
-        for _ in self._players.map(self._replay, range(self._n), actions):
+        self._out = self._blank()
+        for _ in self._pool.map(self._replay, range(self._n), actions):
             pass
         self._prepared = [self._prepare(i) for i in range(self._n)]
         return self._out.obs
 
     def _replay(self, i: int, actions: np.ndarray) -> None:
-        self._out.obs[i], info = self._reset(self._play[i], i, int(self._game[i]))
-        self._lives[i] = info["lives"][0]
-        for action in actions:
-            self._step(i, action)
+        self._show_start(i, self._reset(self._play[i], i, int(self._game[i])))
+        for action in actions.tolist():
+            self._play[i].send([action], [1.0])
+            self._show_step(i, self._play[i].recv())
 
-    def _reset(self, env: Any, i: int, game: int) -> tuple[np.ndarray, dict[str, Any]]:
-        obs, info = env.reset(seed=np.array([episode_seed(self._run_seed, i, game)]))
-        return obs[0], info
+    def _reset(self, console: Any, i: int, game: int) -> tuple[np.ndarray, dict[str, Any]]:
+        return console.reset([0], [episode_seed(self._run_seed, i, game)])
 
     def _prepare(self, i: int) -> Future[Any]:
-        return self._preparers.submit(self._reset, self._spare[i], i, int(self._game[i]) + 1)
+        return self._pool.submit(self._reset, self._spare[i], i, int(self._game[i]) + 1)
 
     def send(self, actions: np.ndarray) -> None:
         self._out = self._blank()
-        self._playing = [self._players.submit(self._tick, first, actions) for first in range(self._threads)]
+        self._actions = actions.tolist()
+        self._started = self._finished = 0
+        self._keep_at_work()
 
-    def _tick(self, first: int, actions: np.ndarray) -> None:
-        for i in range(first, self._n, self._threads):
+    def _keep_at_work(self) -> None:
+        while self._started < min(self._n, self._finished + self._at_work):
+            if not self._ended[self._started]:
+                self._play[self._started].send([self._actions[self._started]], [1.0])
+            self._started += 1
+
+    def recv(self) -> Outcome:
+        while self._finished < self._n:
+            i = self._finished
             if self._ended[i]:
                 self._next_game(i)
             else:
-                self._step(i, actions[i])
+                self._show_step(i, self._play[i].recv())
+            self._finished += 1
+            self._keep_at_work()
+        return self._out
 
     def _next_game(self, i: int) -> None:
-        self._out.obs[i], info = self._prepared[i].result()
-        self._lives[i] = info["lives"][0]
+        self._show_start(i, self._prepared[i].result())
         self._play[i], self._spare[i] = self._spare[i], self._play[i]
         self._game[i] += 1
         self._ended[i] = False
         self._prepared[i] = self._prepare(i)
 
-    def _step(self, i: int, action: np.integer[Any]) -> None:
-        out = self._out
-        obs, reward, over, cut, info = self._play[i].step(np.array([action], np.int64))
-        lives = info["lives"][0]
+    def _show_start(self, i: int, result: tuple[np.ndarray, dict[str, Any]]) -> None:
+        obs, info = result
+        self._out.obs[i] = obs[0]
+        self._lives[i] = info["lives"][0]
+
+    def _show_step(self, i: int, result: tuple[Any, Any, Any, Any, dict[str, Any]]) -> None:
+        obs, reward, over, cut, info = result
+        lives, out = info["lives"][0], self._out
         out.obs[i], out.reward[i], out.over[i], out.cut[i] = obs[0], reward[0], over[0], cut[0]
         out.life_lost[i] = 0 < lives < self._lives[i] and not over[0]
         self._lives[i] = lives
         self._ended[i] = over[0] or cut[0]
 
-    def recv(self) -> Outcome:
-        for future in self._playing:
-            future.result()
-        return self._out
-
     def _settle(self) -> None:
-        for future in (*self._playing, *self._prepared):
+        """Let nobody be at work any more: a console serves one caller at a time."""
+        for future in self._prepared:
             if not future.cancel():
                 future.exception()
+        if self._finished < self._started:
+            # Somebody left between send and recv, perhaps by Ctrl-C inside recv. Which results were fetched is not
+            # known then, and fetching one that is not there would wait for ever.
+            self._play = [self._make_one().ale for _ in range(self._n)]
+            self._started = self._finished = 0
 
     def close(self) -> None:
+        self._started = self._finished = 0
         self._settle()
-        self._players.shutdown()
-        self._preparers.shutdown()
+        self._pool.shutdown()
         self._play, self._spare, self._prepared = [], [], []
 
 

@@ -86,7 +86,7 @@ class Games:
         """Start a vector step with integer actions (n_envs,)."""
         if self._obs is None or self._sent is not None:
             raise RuntimeError("send comes after reset, set_state or recv, and only once")
-        actions = np.ascontiguousarray(actions, np.int64)
+        actions = np.array(actions, np.int64)  # a copy: the caller may reuse its buffer before recv
         if actions.shape != self._game.shape:
             raise ValueError(f"expected actions of shape {self._game.shape}, got {actions.shape}")
         if actions.min() < 0 or actions.max() >= self.spec.n_actions:
@@ -147,7 +147,7 @@ class Games:
         if len(wrong):
             self._obs = None
             raise CheckpointError(
-                f"environment {wrong[0]} did not replay its saved game: it shows something else after {steps[wrong[0]]} steps",
+                f"environment {wrong[0]} did not replay its saved game: another picture after {steps[wrong[0]]} steps",
                 "an environment must depend on nothing but the seed of reset and the actions; versions may differ too",
             )
         width = max(self._played.shape[1], int(steps.max()))
@@ -160,7 +160,9 @@ class Games:
         return obs
 
     def _go_to(self, games: np.ndarray, actions: list[np.ndarray]) -> np.ndarray:
-        self._sent = None
+        if self._sent is not None:
+            self._sent = None
+            self._engine.recv()
         self._obs = self._engine.begin(games, actions)
         self._game = games
         self._score[:], self._steps[:], self._ended[:] = 0.0, 0, False

@@ -23,7 +23,9 @@ def make_gym_env(spec: Any, config: Config, on_frame: Callable[[np.ndarray], Non
 
     `on_frame` gets what `render()` shows (RGB) after every reset and step.
     """
-    env = _construct(spec, "rgb_array" if on_frame else None)
+    env = _construct(spec)
+    if on_frame is not None:
+        env = _with_pictures(spec, env)
     check_actions(env.action_space, config.env_id)
     kind = space_kind(env.observation_space, config.env_id)
     env = ZeroBasedActions(env)
@@ -52,12 +54,20 @@ def find_spec(env_id: str) -> Any:
         raise unknown_env(env_id) from e
 
 
-def _construct(spec: Any, render_mode: str | None) -> gym.Env:
-    kwargs: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
+def _construct(spec: Any, **kwargs: Any) -> gym.Env:
     try:
         return gym.make(spec, disable_env_checker=True, **kwargs)
     except gym.error.Error as e:
         raise ConfigError(f"Gymnasium cannot make {spec.id}: {' '.join(str(e).split())}") from e
+
+
+def _with_pictures(spec: Any, env: gym.Env) -> gym.Env:
+    # Gymnasium only warns of a mode that an environment does not have, and then fails in the user's constructor.
+    modes = env.metadata.get("render_modes", [])
+    env.close()
+    if "rgb_array" not in modes:
+        raise ConfigError(f"{spec.id} has the render modes {modes}, a video needs 'rgb_array'")
+    return _construct(spec, render_mode="rgb_array")
 
 
 def check_actions(space: gym.Space, env_id: str) -> None:
@@ -137,7 +147,10 @@ class Watched(gym.Wrapper):
         return out
 
     def _show(self) -> None:
-        frame = self.env.render()
+        try:
+            frame = self.env.render()
+        except gym.error.DependencyNotInstalled as e:
+            raise ConfigError(f"this environment cannot draw itself: {' '.join(str(e).split())}") from e
         if isinstance(frame, np.ndarray):
             self.on_frame(frame)
 
@@ -190,7 +203,7 @@ class Grey(gym.ObservationWrapper):
 
 def frames_per_second(env_id: str) -> float:
     """The speed that the environment says it should be shown at; 30 where it says nothing."""
-    env = _construct(find_spec(env_id), None)
+    env = _construct(find_spec(env_id))
     fps = env.metadata.get("render_fps") or 30
     env.close()
     return float(fps)

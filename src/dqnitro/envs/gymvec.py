@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import sys
@@ -16,6 +17,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from dqnitro.envs.games import Outcome
 from dqnitro.envs.serial import EnvFn, Plan
+
+CLOSE_TIMEOUT_S = 2.0  # what a worker in the middle of a step gets to finish it
 
 
 class EnvCrashed(RuntimeError):
@@ -97,10 +100,10 @@ class AsyncEngine(SyncEngine):
     def close(self) -> None:
         try:
             if self._vec._state.value == "step":
-                self._vec.step_wait(timeout=5)
-            self._vec.close(timeout=5)
+                self._vec.step_wait(timeout=CLOSE_TIMEOUT_S)
+            self._vec.close()
         except (EOFError, OSError, EnvCrashed, multiprocessing.TimeoutError):
-            self._vec.close(terminate=True)
+            self._vec.closed = True  # or its __del__ would wait for workers that are gone
         finally:
             for process in self._vec.processes:
                 if process.is_alive():
@@ -159,9 +162,10 @@ class _DeathsExplained:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
-            codes = []
-            for i, process in enumerate(self.vec.processes):
-                process.join(timeout=0.5)
-                if process.exitcode is not None:
-                    codes.append(f"environment {i} (exit code {process.exitcode})")
-            raise EnvCrashed(f"a worker process died: {', '.join(codes) or 'unknown'}") from error
+            processes = self.vec.processes
+            # The pipe closes a moment before the exit code is there.
+            multiprocessing.connection.wait([process.sentinel for process in processes], timeout=1.0)
+            dead = [
+                f"environment {i} (exit code {p.exitcode})" for i, p in enumerate(processes) if p.exitcode is not None
+            ]
+            raise EnvCrashed(f"a worker process died: {', '.join(dead) or 'unknown'}") from error

@@ -36,6 +36,8 @@ def unknown_env(env_id: str) -> ConfigError:
     """The error for a name that is neither a game nor a registered environment, with the nearest names."""
     import gymnasium as gym
 
+    if env_id in TWO_PLAYER_ONLY:
+        return ConfigError(f"{env_id} has no mode for one player", f"the {len(atari_games())} others have one")
     others = [name for name, spec in gym.registry.items() if not _is_ale(spec.entry_point)]
     names = {_letters(game): game for game in atari_games()} | {name.lower(): name for name in others}
     wanted = re.sub(r"-v\d+$", "", env_id.removeprefix("ALE/")).lower()

@@ -1,8 +1,8 @@
 """The Atari wrappers, each on its own: plain, slow, and the oracle of every faster part.
 
 Put together by `atari.make_atari_env` they give byte for byte what ale-py's C++ AtariVectorEnv gives. Where that
-differs from the wrappers in the literature (FIRE before the no-ops, 0 to 29 of them, zeros in a new stack, stale screens
-after an early end) the comment says so. A wrapper reads only what Gymnasium defines, plus `info["lives"]`.
+differs from the wrappers in the literature (FIRE before the no-ops, 0 to 29 of them, zeros in a new stack, stale
+screens after an early end) the comment says so. A wrapper reads only what Gymnasium defines, plus `info["lives"]`.
 """
 
 from __future__ import annotations
