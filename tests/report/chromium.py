@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -35,7 +36,9 @@ class Chromium:
         self._from, child_out = (_high(fd) for fd in os.pipe())
         null = os.open(os.devnull, os.O_RDWR)
         # The protocol wants the pipes to be file descriptors 3 and 4 of the browser.
-        actions = [(os.POSIX_SPAWN_DUP2, a, b) for a, b in ((null, 0), (null, 1), (null, 2), (child_in, 3), (child_out, 4))]
+        actions = [
+            (os.POSIX_SPAWN_DUP2, a, b) for a, b in ((null, 0), (null, 1), (null, 2), (child_in, 3), (child_out, 4))
+        ]
         args = [program, *FLAGS, f"--user-data-dir={profile}", "about:blank"]
         self._pid = os.posix_spawn(program, args, dict(os.environ), file_actions=actions, setpgroup=0)
         for fd in (child_in, child_out, null):
@@ -109,14 +112,22 @@ class Chromium:
         """Move the real pointer onto an element."""
         find = f"document.querySelector({json.dumps(selector)})"
         self.js(f"{find}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
-        box = self.js(f"(() => {{ const r = {find}.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; }})()")
+        box = self.js(
+            f"(() => {{ const r = {find}.getBoundingClientRect(); return [r.x, r.y, r.width, r.height]; }})()"
+        )
         x, y = box[0] + box[2] * across, box[1] + box[3] / 2
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def press(self, key: str) -> None:
         code = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Escape": 27, " ": 32}[key]
         for kind in ("rawKeyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code="Space" if key == " " else key, windowsVirtualKeyCode=code)
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code="Space" if key == " " else key,
+                windowsVirtualKeyCode=code,
+            )
 
     def screenshot(self, path: pathlib.Path, whole: bool = True) -> None:
         data = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)["data"]
@@ -126,10 +137,8 @@ class Chromium:
         """End the browser, its helpers with it: they are a process group of their own."""
         os.close(self._to)
         os.close(self._from)
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         os.waitpid(self._pid, 0)
 
 

@@ -27,7 +27,7 @@ def write_head(path: pathlib.Path, config: dict[str, Any] | None = None, **chang
     path.mkdir(parents=True, exist_ok=True)
     head: dict[str, Any] = {
         "recipe": "auto", "rungs": ["frame-replay", "console", "eight-envs", "four-steps-per-update", "three-step", "double"],
-        "config": config or pong_config().to_dict(), "started": "2026-01-31T12:00:00+00:00",
+        "config": pong_config().to_dict() if config is None else config, "started": "2026-01-31T12:00:00+00:00",
         "machine": {"cpu": "A CPU of 2 cores", "cores": 2, "memory_gib": 7.8, "os": "Linux 6.1", "gpu": None},
         "versions": {"python": "3.11.9", "dqnitro": "0.1.0", "torch": "2.9.1", "numpy": "2.3.4", "ale-py": "0.12.1"},
         "commit": "0123456789ab", "command": "dqnitro train pong --recipe auto",
@@ -48,7 +48,7 @@ def metric_lines(n_games: int, seconds: float, seed: int = 1) -> list[str]:
     rows: list[tuple[float, dict[str, Any]]] = []
     steps, avg = 0, None
     scores: list[float] = []
-    for i, length in enumerate(game_steps):
+    for length in game_steps:
         steps += length
         skill = _skill(steps / total)
         score = max(-21, min(21, round(rng.gauss(-20.6 + 40.5 * skill, 0.7 + 5.5 * skill * (1.15 - skill)))))

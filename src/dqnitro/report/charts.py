@@ -92,7 +92,9 @@ def xy(title: str, series: Sequence[Series], **options: Any) -> Chart | None:
     return {"kind": "xy", "title": title, "axes": axes, "series": drawn, **options}
 
 
-def stack(title: str, rows: Mapping[str, Mapping[str, float]], about: Mapping[str, str], unit: str = "") -> Chart | None:
+def stack(
+    title: str, rows: Mapping[str, Mapping[str, float]], about: Mapping[str, str], unit: str = ""
+) -> Chart | None:
     """Horizontal bars of parts. `about` gives the order and says what each part is."""
     names = [p for p in about if any(p in parts for parts in rows.values())]
     names += sorted({p for parts in rows.values() for p in parts} - set(names))
@@ -158,10 +160,12 @@ def epsilon_curve(run: Run) -> Chart | None:
 
 def speed_curve(run: Run) -> Chart | None:
     p = run.metrics.progress
-    series = [Series("steps a second", "line", _x(p), p["steps_per_s"], "c1")]
-    mean = run.steps_per_s
-    marks = [] if mean is None else [{"y": mean, "label": f"whole run {mean:,.0f}"}]
-    return xy("Steps a second", series, zero=True, marks=marks)
+    whole = [steps / wall if wall > 0 else math.nan for steps, wall in zip(p["steps"], p["wall_s"], strict=True)]
+    series = [
+        Series("at the moment", "line", _x(p), p["steps_per_s"], "c6"),
+        Series("since the start", "line", _x(p), whole, "c1"),
+    ]
+    return xy("Steps a second", series, zero=True)
 
 
 def time_shares(run: Run) -> Chart | None:

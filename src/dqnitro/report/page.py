@@ -54,7 +54,7 @@ class Table:
     rows: Sequence[Row]
     caption: str
     filter_label: str = ""
-    marked_label: str = ""  # text of the switch that leaves only marked rows
+    marked_label: str = ""  # text of the switch that leaves only marked rows; it is on when the page opens
     numeric: Sequence[int] = field(default_factory=tuple)  # columns set flush right
     css: str = ""
 
@@ -108,7 +108,7 @@ def table(t: Table) -> Html:
     if t.filter_label:
         tools += f'<input type="search" class="filter" placeholder="{esc(t.filter_label)}" aria-label="{esc(t.filter_label)}">'
     if t.marked_label:
-        tools += f'<label><input type="checkbox" class="only-marked"> {esc(t.marked_label)}</label>'
+        tools += f'<label><input type="checkbox" class="only-marked" checked> {esc(t.marked_label)}</label>'
     if tools:
         tools = f'<div class="tools">{tools}<span class="count" role="status"></span></div>'
     head = "".join(

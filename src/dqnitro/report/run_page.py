@@ -11,8 +11,22 @@ from typing import Any
 from dqnitro.config import FIELDS
 from dqnitro.report import charts
 from dqnitro.report.page import (
-    Cell, Html, Row, Table, axis_switch, command, document, esc, facts, figure, join, section, table, video, write_page,
-)  # fmt: skip
+    Cell,
+    Html,
+    Row,
+    Table,
+    axis_switch,
+    command,
+    document,
+    esc,
+    facts,
+    figure,
+    join,
+    section,
+    table,
+    video,
+    write_page,
+)
 from dqnitro.report.run import Run, read_run
 
 EMBED_BYTES = 8_000_000  # a longer video is linked: browsers get slow with larger data addresses
@@ -86,12 +100,18 @@ def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
         out.append((label, duration(run.wall_s), small))
     if run.steps_per_s is not None:
         share = run.share.get("learn")
-        out.append(("steps a second", f"{run.steps_per_s:,.0f}", "" if share is None else f"{share:.0%} of it learning"))
+        out.append(
+            ("steps a second", f"{run.steps_per_s:,.0f}", "" if share is None else f"{share:.0%} of the time learning")
+        )
     # Where a step is one frame, the two numbers are the same.
     if run.frames_per_s is not None and run.frames_per_s != run.steps_per_s:
         times = run.frames_per_s / CONSOLE_FPS
         out.append(
-            ("console frames a second", f"{run.frames_per_s:,.0f}", f"{times:,.{0 if times >= 10 else 1}f}× a console")
+            (
+                "console frames a second",
+                f"{run.frames_per_s:,.0f}",
+                f"{times:,.{0 if times >= 10 else 1}f}× a real console",
+            )
         )
     return out
 
@@ -144,7 +164,10 @@ def _curves(run: Run) -> Html:
         figure(epsilon, "No progress has been reported yet."),
     )
     return section(
-        "Learning", switch, figure(learning, "No game has ended yet.", "large"), Html(f'<div class="pair">{small}</div>')
+        "Learning",
+        switch,
+        figure(learning, "No game has ended yet.", "large"),
+        Html(f'<div class="pair">{small}</div>'),
     )
 
 
@@ -171,7 +194,11 @@ def _fresh_games(run: Run) -> Html:
 
 
 def _settings(run: Run) -> Html:
-    rows = [_setting(name, run.config[name]) for name in (*FIELDS, *sorted(set(run.config) - set(FIELDS))) if name in run.config]
+    rows = [
+        _setting(name, run.config[name])
+        for name in (*FIELDS, *sorted(set(run.config) - set(FIELDS)))
+        if name in run.config
+    ]
     rungs = f" The recipe climbed {', '.join(run.rungs)}." if run.rungs else ""
     changed = sum(r.marked for r in rows)
     note = f"{changed} of {len(rows)} settings differ from the textbook's; they are marked.{rungs}"
@@ -188,7 +215,9 @@ def _setting(name: str, value: Any) -> Row:
     if isinstance(default, float) and math.isinf(default):
         default = None  # as Config.to_dict writes it
     changed = value != default
-    return Row((Cell(name, css="name"), _value(value), _value(default), Cell(field.metadata["help"], css="help")), changed)
+    return Row(
+        (Cell(name, css="name"), _value(value), _value(default), Cell(field.metadata["help"], css="help")), changed
+    )
 
 
 def _value(value: Any) -> Cell:
@@ -209,13 +238,24 @@ def _origin(run: Run) -> Html:
         command("resume", shlex.join(["dqnitro", "train", "--resume", folder])),
         command("score", shlex.join(["dqnitro", "play", folder, "--games", "30"])),
     ]
-    machine = [Row((k.replace("_", " "), "none" if v is None else v)) for k, v in run.machine.items()]
-    built = [Row(("commit", Cell(run.commit, css="value"))), *(Row((k, Cell(v, css="value"))) for k, v in run.versions.items())]
+    machine = [Row(_machine_fact(k, v)) for k, v in run.machine.items()]
+    built = [
+        Row(("commit", Cell(run.commit, css="value"))),
+        *(Row((k, Cell(v, css="value"))) for k, v in run.versions.items()),
+    ]
     tables = join(
         table(Table(("machine", "value"), machine, "The machine")) if machine else Html(),
         table(Table(("version of", "value"), built, "Commit and versions")),
     )
-    return section("Again", *commands, Html(f'<div class="pair top">{tables}</div>'), note="How to repeat this run, and what it ran on.")
+    note = "How to get these numbers again, and what they came from."
+    return section("Repeat", *commands, Html(f'<div class="pair">{tables}</div>'), note=note)
+
+
+def _machine_fact(name: str, value: Any) -> tuple[str, str]:
+    if name == "memory_gib":
+        return "memory", f"{value} GiB"
+    known = {"cpu": "CPU", "gpu": "GPU", "os": "system"}
+    return known.get(name, name.replace("_", " ")), "none" if value is None else str(value)
 
 
 def _footer(run: Run) -> Html:

@@ -22,11 +22,23 @@
   // ---------- numbers as people read them
 
   const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+  const plain1 = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+  const plain5 = new Intl.NumberFormat("en", { maximumFractionDigits: 5 });
   const precise = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
   const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
-  const number = (v) => (v !== 0 && Math.abs(v) < 0.001 ? v.toExponential(2) : Math.abs(v) < 10 ? precise.format(v) : plain.format(v));
-  const tickText = (v) => (v !== 0 && Math.abs(v) < 1e-4 ? v.toExponential(0) : Math.abs(v) < 10000 ? plain4(v) : compact.format(v).replace("K", "k"));
-  const plain4 = (v) => new Intl.NumberFormat("en", { maximumFractionDigits: 5 }).format(v);
+  const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+  function number(v) {
+    const size = Math.abs(v);
+    if (size !== 0 && size < 0.001) return v.toExponential(2);
+    return (size < 100 ? precise : size < 1000 ? plain1 : whole).format(v);
+  }
+
+  function tickText(v) {
+    const size = Math.abs(v);
+    if (size !== 0 && size < 1e-4) return v.toExponential(0);
+    return size < 10000 ? plain5.format(v) : compact.format(v).replace("K", "k");
+  }
 
   function duration(s) {
     if (s < 60) return `${plain.format(s)} s`;
@@ -80,9 +92,10 @@
     if (chart.scale === "log") {
       const a = Math.log10(low), b = Math.log10(high), pad = (b - a) * 0.04;
       const to = linear([a - pad, b + pad], [height, 0]);
-      let at = ticks(Math.ceil(a), Math.floor(b), Math.max(1, Math.ceil((b - a) / 6))).map((e) => 10 ** e);
-      if (at.length < 2) at = [low, Math.sqrt(low * high), high].map((v) => +v.toPrecision(1));
-      return { to: (v) => to(Math.log10(v)), ticks: at };
+      // Few decades: 1, 2 and 5 of each; many: every so manieth power of ten.
+      const powers = ticks(Math.floor(a), Math.ceil(b), Math.max(1, Math.ceil((b - a) / 6)));
+      const at = powers.flatMap((e) => (b - a < 2.5 ? [1, 2, 5] : [1]).map((m) => +`${m}e${e}`));
+      return { to: (v) => to(Math.log10(v)), ticks: at.filter((v) => v >= 10 ** (a - pad) && v <= 10 ** (b + pad)) };
     }
     if (chart.zero) low = Math.min(0, low);
     if (low === high) { low -= Math.abs(low) * 0.1 || 1; high += Math.abs(high) * 0.1 || 1; }
@@ -149,7 +162,7 @@
 
   // ---------- curves and dots
 
-  const HEIGHT = { large: 340, small: 210, flat: 120 };
+  const HEIGHT = { large: 340, small: 210, flat: 150 };
 
   function drawXY(figure, chart) {
     const series = chart.series;
@@ -170,7 +183,7 @@
       if (axis in AXES) x0 = Math.min(0, x0);
       if (x0 === x1) x1 = x0 + 1;
       const y = yScale(chart, h), x = linear([x0, x1], [left, width - right]);
-      const step = niceStep(x1 - x0, (width - left) / 95, axis === "wall_s" ? TIME_STEPS : null);
+      const step = niceStep(x1 - x0, (width - left) / 75, axis === "wall_s" ? TIME_STEPS : null);
       const next = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT[size]}`, "aria-hidden": "true" });
       const g = svg("g", { transform: `translate(0 ${top})` });
       next.append(g);
@@ -231,12 +244,12 @@
 
   function drawStack(figure, chart) {
     const unit = chart.unit ? ` ${chart.unit}` : "";
-    const whole = Math.max(...chart.rows.map((r) => r.parts.reduce((n, p) => n + p.value, 0)));
+    const longest = Math.max(...chart.rows.map((r) => r.parts.reduce((n, p) => n + p.value, 0)));
     for (const row of chart.rows) {
       const total = row.parts.reduce((n, p) => n + p.value, 0);
       if (chart.rows.length > 1 || unit) figure.append(el("p", { class: "bar-label" }, row.label + (unit ? `: ${number(total)}${unit}` : "")));
       const bar = el("div", { class: "bar" });
-      bar.style.width = `${(100 * total) / whole}%`;
+      bar.style.width = `${(100 * total) / longest}%`;
       const holder = el("div", { class: "holder" }, bar);
       holder.style.position = "relative";
       figure.append(holder);
@@ -247,7 +260,7 @@
         if (part.value <= 0) return;
         const box = el("div", { class: color, tabindex: "0", role: "img", "aria-label": `${part.name}, ${about}: ${value}` });
         box.style.flex = `${part.value} 0 0`;
-        if (part.value / whole > 0.09) box.append(part.name);
+        if (part.value / longest > 0.09) box.append(part.name);
         const show = (speak) => tip.show(box.offsetLeft, 60, about || part.name, [[part.name, value, color]], speak);
         box.addEventListener("pointerenter", () => show(false));
         box.addEventListener("focus", () => show(true));
@@ -270,6 +283,8 @@
 
   function drawStrip(figure, chart) {
     const values = [...chart.values].sort((a, b) => a - b);
+    const keys = [["dots c2", `${chart.name} of a game`], ["thick c1", "mean"], ["wide c1", "95% interval"]];
+    figure.append(el("div", { class: "legend" }, ...keys.map(([css, text]) => el("span", { class: `key ${css}` }, text))));
     const plot = makePlot(figure, `${chart.title}: mean ${number(chart.mean)}, 95% interval ${number(chart.low)} to ${number(chart.high)}`);
     const tip = new Tip(plot);
     let image = null, view = null;
@@ -279,7 +294,9 @@
       if (low === high) { low -= 1; high += 1; }
       const x = linear([low, high], [16, width - 16]), next = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT.flat}`, "aria-hidden": "true" });
       next.append(svg("line", { class: "base", x1: 0, x2: width, y1: base, y2: base }));
-      for (const v of ticks(low, high, niceStep(high - low, width / 90))) next.append(svg("text", { x: x(v), y: base + 20, "text-anchor": "middle" }, tickText(v)));
+      // Scores are whole numbers in most games: then nothing lies between them.
+      const step = Math.max(values.every(Number.isInteger) ? 1 : 0, niceStep(high - low, width / 90));
+      for (const v of ticks(low, high, step)) next.append(svg("text", { x: x(v), y: base + 20, "text-anchor": "middle" }, tickText(v)));
       next.append(svg("rect", { class: "interval", x: x(chart.low), y: 0, width: Math.max(2, x(chart.high) - x(chart.low)), height: base }));
       next.append(svg("line", { class: "mean", x1: x(chart.mean), x2: x(chart.mean), y1: 0, y2: base }));
       // Equal scores pile up instead of hiding one another.
@@ -290,7 +307,7 @@
       });
       const tallest = Math.max(...piles.values()), gap = Math.min(10, (base - 12) / tallest);
       const dots = spots.map(([px, , k]) => [px, base - 7 - k * gap]);
-      next.append(svg("path", { class: "dots solid c2", d: dots.map(([px, py]) => `M${px.toFixed(1)} ${py.toFixed(1)}h0`).join(""), style: `stroke-width:${Math.min(8, Math.max(3, gap - 1.5))};opacity:.8` }));
+      next.append(svg("path", { class: "dots c2", d: dots.map(([px, py]) => `M${px.toFixed(1)} ${py.toFixed(1)}h0`).join(""), style: `stroke-width:${Math.min(8, Math.max(3, gap - 1.5))};opacity:.8` }));
       const cross = svg("g", {});
       next.append(cross);
       if (image) image.replaceWith(next); else plot.prepend(next);
@@ -344,6 +361,7 @@
     };
     text?.addEventListener("input", apply);
     only?.addEventListener("change", apply);
+    apply();
   }
 
   // ---------- the rest
