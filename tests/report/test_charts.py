@@ -13,10 +13,10 @@ from dqnitro.report.run import read_run
 from report import fake_run
 
 
-@given(st.lists(st.floats(-1e6, 1e6), max_size=400), st.integers(4, 60))
-def test_downsampling_keeps_ends_extremes_and_order(values: list[float], limit: int) -> None:
-    keep = charts.downsample(values, limit)
-    assert len(keep) <= max(limit, 0) and keep == sorted(set(keep))
+@given(st.lists(st.floats(-1e6, 1e6), max_size=400), st.integers(8, 60), st.integers(0, 4))
+def test_downsampling_keeps_ends_extremes_and_order(values: list[float], limit: int, between: int) -> None:
+    keep = charts.downsample(values, limit, between)
+    assert len(keep) <= limit and keep == sorted(set(keep))
     if values:
         shown = [values[i] for i in keep]
         assert (keep[0], keep[-1]) == (0, len(values) - 1)
@@ -27,6 +27,14 @@ def test_one_spike_among_a_million_is_shown() -> None:
     values = [0.0] * 1_000_000
     values[654_321] = 9.0
     assert 654_321 in charts.downsample(values, charts.LINE_POINTS)
+
+
+def test_a_thinned_cloud_of_dots_keeps_its_middle() -> None:
+    rng = random.Random(5)
+    values = [rng.gauss(0, 1) for _ in range(100_000)]
+    shown = charts.Series("s", "dots", {"steps": list(range(len(values)))}, values).to_dict()
+    assert len(shown["y"]) <= charts.DOT_POINTS and shown["of"] == len(values)
+    assert sum(abs(v) < 1 for v in shown["y"]) > 0.3 * len(shown["y"])
 
 
 def test_running_mean_is_the_mean_of_the_last() -> None:

@@ -7,14 +7,19 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from dqnitro.cli import main
+from dqnitro.config import FIELDS
 from dqnitro.errors import CheckpointError
 from dqnitro.report import write_run_page
 from dqnitro.report.page import asset, esc, json_block
+from dqnitro.report.run import EVENTS
 from dqnitro.report.run_page import EMBED_BYTES, STATES, duration, game_name
 from report import fake_run
 
@@ -114,6 +119,33 @@ def test_nothing_a_file_says_becomes_markup(tmp_path: pathlib.Path) -> None:
     assert "alert(1)" in evil.text and EVIL in json.dumps(
         [json.loads(s) for s in evil.scripts[:-1]], ensure_ascii=False
     ).replace('\\"', '"')
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats() | st.text() | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+HEAD = ("recipe", "rungs", "started", "machine", "versions", "commit", "command")
+SUMMARY = (
+    "state", "pid", "updated", "wall_s", "startup_s", "steps", "updates", "games", "mean_score", "steps_per_s", "frames_per_s",
+    "share", "evaluation", "video",
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_content_of_the_files_stops_the_page(tmp_path: pathlib.Path, data: st.DataObject) -> None:
+    def some(names: Iterable[str]) -> dict[str, object]:
+        return {n: data.draw(JUNK) for n in data.draw(st.sets(st.sampled_from(list(names)), max_size=4))}
+
+    fake_run.write_head(tmp_path, config={**fake_run.pong_config().to_dict(), **some(FIELDS)}, **some(HEAD))
+    fake_run.write_summary(tmp_path, "minutes", **{k: v for k, v in some(SUMMARY).items() if k != "state"})
+    event = data.draw(st.sampled_from(list(EVENTS)))
+    rows = [{"event": event, "wall_s": 1, "steps": k, **some((*EVENTS[event], "share"))} for k in range(3)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    for script in Tags(page_of(tmp_path)).scripts[:-1]:
+        json.loads(script, parse_constant=lambda name: pytest.fail(f"{name} in the page's data"))
 
 
 def test_escapes() -> None:

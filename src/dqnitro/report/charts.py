@@ -44,7 +44,9 @@ class Series:
     def to_dict(self) -> dict[str, Any]:
         keep = [i for i, v in enumerate(self.y) if math.isfinite(v)]
         y = [self.y[i] for i in keep]
-        keep = [keep[i] for i in downsample(y, DOT_POINTS if self.style == "dots" else LINE_POINTS)]
+        # Extremes alone would draw a cloud of dots as two bands with nothing between.
+        shown = downsample(y, DOT_POINTS, between=4) if self.style == "dots" else downsample(y, LINE_POINTS)
+        keep = [keep[i] for i in shown]
         x = {axis: [_short(values[i], 9) for i in keep] for axis, values in self.x.items()}
         return {
             "name": self.name, "style": self.style, "color": self.color, "x": x,
@@ -52,20 +54,22 @@ class Series:
         }  # fmt: skip
 
 
-def downsample(values: Sequence[float], limit: int) -> list[int]:
-    """Indices to show: at most `limit` (at least 4), among them the first, the last, and the extremes of every stretch.
+def downsample(values: Sequence[float], limit: int, between: int = 0) -> list[int]:
+    """Indices to show: at most `limit` (at least 4 + between), among them the first, the last, the extremes of every stretch,
+    and `between` more of it at equal distances.
 
     Averages would hide what one looks for in a curve: the best game, the spike of the loss.
     """
     n = len(values)
     if n <= limit:
         return list(range(n))
-    buckets = max(1, (limit - 2) // 2)
+    buckets = max(1, (limit - 2) // (2 + between))
     keep = {0, n - 1}
     for b in range(buckets):
         stretch = range(b * n // buckets, (b + 1) * n // buckets)
         keep.add(min(stretch, key=values.__getitem__))
         keep.add(max(stretch, key=values.__getitem__))
+        keep.update(stretch[k * len(stretch) // between] for k in range(between) if stretch)
     return sorted(keep)
 
 
@@ -83,13 +87,13 @@ def running_mean(values: Sequence[float], window: int) -> list[float]:
     return out
 
 
-def xy(title: str, series: Sequence[Series], **options: Any) -> Chart | None:
-    """Curves over the x axes that all series share. Options: unit, marks [{y, label}], scale ("log"), zero (y starts at 0)."""
+def xy(title: str, series: Sequence[Series], axes: Mapping[str, str] = X_AXES, **options: Any) -> Chart | None:
+    """Curves over the x axes that all series share. Options: marks [{y, label}], scale ("log"), zero (y starts at 0)."""
     drawn = [s for s in (one.to_dict() for one in series) if s["y"]]
     if not drawn:
         return None
-    axes = {k: label for k, label in X_AXES.items() if all(k in s["x"] for s in drawn)}
-    return {"kind": "xy", "title": title, "axes": axes, "series": drawn, **options}
+    shared = {k: label for k, label in axes.items() if all(k in s["x"] for s in drawn)}
+    return {"kind": "xy", "title": title, "axes": shared, "series": drawn, **options}
 
 
 def stack(
@@ -178,4 +182,4 @@ def time_shares(run: Run) -> Chart | None:
 
 def evaluation(run: Run) -> Chart | None:
     e = run.evaluation
-    return None if e is None else strip("Fresh games", e["scores"], e["mean"], e["low"], e["high"], "score")
+    return None if e is None else strip("Fresh games", e["scores"], e["mean"], e["low"], e["high"], "score of a game")

@@ -210,7 +210,7 @@ def write_page(path: pathlib.Path, text: str) -> None:
     """Atomic: whoever looks sees the old page or the new one."""
     tmp = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        tmp.write_text(text, encoding="utf-8")
+        tmp.write_bytes(text.encode("utf-8", "replace"))  # JSON can hold half a surrogate pair, UTF-8 cannot
         tmp.replace(path)
     except OSError:
         tmp.unlink(missing_ok=True)

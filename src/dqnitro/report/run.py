@@ -94,7 +94,10 @@ def number(x: Any) -> float | None:
     """A finite number, or None: files hold null, NaN and, after a crash, anything."""
     if isinstance(x, bool) or not isinstance(x, int | float):
         return None
-    return x if math.isfinite(x) else None
+    try:
+        return x if math.isfinite(x) else None
+    except OverflowError:  # JSON's integers have no end
+        return None
 
 
 def read_run(path: pathlib.Path) -> Run:

@@ -58,6 +58,7 @@
     wall_s: { tick: durationTick, value: duration },
     steps: { tick: tickText, value: (v) => `${plain.format(v)} steps` },
   };
+  const axisOf = (name) => AXES[name] ?? { tick: tickText, value: number };
 
   // ---------- scales
 
@@ -101,7 +102,7 @@
     if (low === high) { low -= Math.abs(low) * 0.1 || 1; high += Math.abs(high) * 0.1 || 1; }
     const pad = (high - low) * 0.05;
     const bottom = chart.zero && low === 0 ? 0 : low - pad;
-    return { to: linear([bottom, high + pad], [height, 0]), ticks: ticks(bottom, high + pad, niceStep(high - low, height / 55)) };
+    return { to: linear([bottom, high + pad], [height, 0]), ticks: ticks(bottom, high + pad, niceStep(high - low, height / 40)) };
   }
 
   function nearest(xs, x) {
@@ -164,10 +165,13 @@
 
   const HEIGHT = { large: 340, small: 210, flat: 150 };
 
+  // Lines keep their shape when points are left out; a cloud of dots gets thinner, so the legend says by how much.
+  const left = (s) => (s.style === "dots" && s.of > s.y.length ? ` (${plain.format(s.y.length)} of ${plain.format(s.of)} shown)` : "");
+
   function drawXY(figure, chart) {
     const series = chart.series;
     if (series.length > 1 || series[0].name.toLowerCase() !== chart.title.toLowerCase()) {
-      figure.append(el("div", { class: "legend" }, ...series.map((s) => el("span", { class: `key ${s.style === "dots" ? "dots" : ""} ${s.color}` }, s.name))));
+      figure.append(el("div", { class: "legend" }, ...series.map((s) => el("span", { class: `key ${s.style === "dots" ? "dots" : ""} ${s.color}` }, s.name + left(s)))));
     }
     const plot = makePlot(figure, `${chart.title}: ${series.map((s) => s.name).join(", ")}`);
     const tip = new Tip(plot);
@@ -194,7 +198,7 @@
       g.append(svg("line", { class: "base", x1: left, x2: width - right, y1: h, y2: h }));
       for (const v of ticks(x0, x1, step)) {
         const edge = x(v) > width - right - 20 ? "end" : x(v) < left + 10 ? "start" : "middle";
-        g.append(svg("text", { class: "x-tick", x: edge === "end" ? width - right : x(v), y: h + 19, "text-anchor": edge }, AXES[axis].tick(v, step)));
+        g.append(svg("text", { class: "x-tick", x: edge === "end" ? width - right : x(v), y: h + 19, "text-anchor": edge }, axisOf(axis).tick(v, step)));
       }
       for (const s of series) g.append(svg("path", { class: `${s.style} ${s.color}`, d: path(s, axis, x, y.to) }));
       for (const m of chart.marks ?? []) {
@@ -217,7 +221,7 @@
         view.cross.append(svg("circle", { class: `here ${s.color}`, cx: view.x(s.x[axis][j]), cy: view.y(s.y[j]), r: 4.5 }));
         rows.push([s.name, number(s.y[j]), s.color]);
       }
-      tip.show(px, 4, Object.keys(chart.axes).map((a) => AXES[a].value(lead.x[a][i])).join(" · "), rows, speak);
+      tip.show(px, 4, Object.keys(chart.axes).map((a) => axisOf(a).value(lead.x[a][i])).join(" · "), rows, speak);
     }
 
     const invert = (px) => { const xs = lead.x[axis], a = view.x(0), k = view.x(1) - a; return nearest(xs, (px - a) / k); };
@@ -260,13 +264,17 @@
         if (part.value <= 0) return;
         const box = el("div", { class: color, tabindex: "0", role: "img", "aria-label": `${part.name}, ${about}: ${value}` });
         box.style.flex = `${part.value} 0 0`;
-        if (part.value / longest > 0.09) box.append(part.name);
+        box.append(el("span", {}, part.name));
         const show = (speak) => tip.show(box.offsetLeft, 60, about || part.name, [[part.name, value, color]], speak);
         box.addEventListener("pointerenter", () => show(false));
         box.addEventListener("focus", () => show(true));
         for (const gone of ["pointerleave", "blur"]) box.addEventListener(gone, () => tip.hide());
         bar.append(box);
       });
+      // A name is shown where it fits whole; the list below has all of them.
+      new ResizeObserver(() => {
+        for (const span of $$("span", bar)) span.classList.toggle("tight", span.offsetWidth + 10 > span.parentElement.clientWidth);
+      }).observe(bar);
     }
     const first = chart.rows[0], total = first.parts.reduce((n, p) => n + p.value, 0);
     const body = chart.legend.map((l, i) => el("tr", {},
@@ -283,7 +291,7 @@
 
   function drawStrip(figure, chart) {
     const values = [...chart.values].sort((a, b) => a - b);
-    const keys = [["dots c2", `${chart.name} of a game`], ["thick c1", "mean"], ["wide c1", "95% interval"]];
+    const keys = [["dots c2", chart.name], ["thick c1", "mean"], ["wide c1", "95% interval"]];
     figure.append(el("div", { class: "legend" }, ...keys.map(([css, text]) => el("span", { class: `key ${css}` }, text))));
     const plot = makePlot(figure, `${chart.title}: mean ${number(chart.mean)}, 95% interval ${number(chart.low)} to ${number(chart.high)}`);
     const tip = new Tip(plot);
