@@ -1,5 +1,6 @@
-from pathlib import Path
+"""The page that shows a run: one HTML file, no network. `run` reads, `charts` turns data into charts, `page` writes HTML."""
 
+from dqnitro.report.run import read_run
+from dqnitro.report.run_page import write_run_page
 
-def write_run_page(run_dir: Path) -> Path:
-    return run_dir / "page.html"
+__all__ = ["read_run", "write_run_page"]
