@@ -150,6 +150,8 @@ def test_unusual_runs_open_without_an_error(browser: Chromium, tmp_path: pathlib
     browser.open(write_run_page(tmp_path))
     assert browser.errors == [] and browser.js("document.title") != "broken"
     assert browser.js("[...document.querySelectorAll('svg path')].every((p) => !p.getAttribute('d').includes('NaN'))")
+    if state == "long":
+        assert "of 8,000 shown" in browser.js(f"document.querySelector('{LARGE} .legend').textContent")
 
 
 def test_it_prints_on_white_with_its_charts(browser: Chromium, page: pathlib.Path) -> None:

@@ -86,6 +86,13 @@ def test_charts_of_a_run_hold_its_numbers(tmp_path: pathlib.Path) -> None:
     json.dumps([learning, shares, charts.loss_curve(run), charts.evaluation(run)], allow_nan=False)
 
 
+def test_all_curves_of_a_run_end_where_it_ends(tmp_path: pathlib.Path) -> None:
+    run = read_run(fake_run.make_run(tmp_path / "r", n_games=20, seconds=60))
+    for make in (charts.learning_curve, charts.loss_curve, charts.epsilon_curve, charts.speed_curve):
+        chart = make(run)
+        assert chart is not None and chart["until"] == {"wall_s": 60, "steps": run.steps}
+
+
 def test_a_phase_nobody_described_is_shown_behind_the_known_ones() -> None:
     chart = charts.stack("t", {"a": {"copies": 1.0, "learn": 2.0}}, charts.PHASES)
     assert chart is not None and [x["name"] for x in chart["legend"]] == ["learn", "copies"]

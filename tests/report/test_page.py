@@ -20,7 +20,7 @@ from dqnitro.errors import CheckpointError
 from dqnitro.report import write_run_page
 from dqnitro.report.page import asset, esc, json_block
 from dqnitro.report.run import EVENTS
-from dqnitro.report.run_page import EMBED_BYTES, STATES, duration, game_name
+from dqnitro.report.run_page import EMBED_BYTES, STATES, duration, game_name, rate
 from report import fake_run
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028<!--"
@@ -243,6 +243,7 @@ def test_the_command_needs_no_torch(tmp_path: pathlib.Path) -> None:
 
 
 def test_words() -> None:
+    assert [rate(v) for v in (12_345.6, 10.4, 3.52, 0.0234)] == ["12,346", "10", "3.5", "0.023"]
     assert [duration(s) for s in (4.21, 200, 7_500)] == ["4.2 s", "3 min 20 s", "2 h 05 min"]
     assert [game_name(s) for s in ("space_invaders", "CartPole-v1", "pkg:thing-v0")] == [
         "Space Invaders",

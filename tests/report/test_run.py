@@ -29,7 +29,7 @@ def test_a_running_run_takes_its_totals_from_the_last_progress(tmp_path: pathlib
     fake_run.write_summary(path, "running", pid=os.getpid())
     run = read_run(path)
     assert run.state == "running" and run.wall_s == 100 and run.games == 49
-    assert run.steps_per_s == pytest.approx(run.metrics.progress["steps"][-1] / 100)
+    assert run.steps_per_s is not None and run.steps_per_s == pytest.approx(run.metrics.progress["steps"][-1] / 100)
     assert run.frames_per_s == pytest.approx(4 * run.steps_per_s)
     assert run.share == pytest.approx(fake_run.SHARE)
     assert run.mean_score == pytest.approx(sum(run.metrics.game["score"]) / 50)

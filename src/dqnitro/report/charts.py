@@ -88,7 +88,10 @@ def running_mean(values: Sequence[float], window: int) -> list[float]:
 
 
 def xy(title: str, series: Sequence[Series], axes: Mapping[str, str] = X_AXES, **options: Any) -> Chart | None:
-    """Curves over the x axes that all series share. Options: marks [{y, label}], scale ("log"), zero (y starts at 0)."""
+    """Curves over the x axes that all series share.
+
+    Options: marks [{y, label}], scale ("log"), zero (y starts at 0), until {axis: x} (how far an axis reaches at least).
+    """
     drawn = [s for s in (one.to_dict() for one in series) if s["y"]]
     if not drawn:
         return None
@@ -132,6 +135,13 @@ def _x(columns: Columns) -> dict[str, list[float]]:
     return {axis: columns[axis] for axis in X_AXES}
 
 
+def _until(run: Run) -> dict[str, Any]:
+    """All curves of a run end where the run ends, so that one looks down from chart to chart."""
+    if run.wall_s is None or run.steps is None:
+        return {}
+    return {"until": {"wall_s": _short(run.wall_s), "steps": run.steps}}
+
+
 def learning_curve(run: Run) -> Chart | None:
     g = run.metrics.game
     keep = [i for i, s in enumerate(g["score"]) if math.isfinite(s)]
@@ -142,7 +152,7 @@ def learning_curve(run: Run) -> Chart | None:
         Series("mean of the last 100", "line", _x(g), running_mean(g["score"], 100), "c1"),
     ]
     marks = [{"y": run.bar, "label": f"solved at {run.bar:g}"}] if run.bar is not None else []
-    return xy("Score", series, marks=marks)
+    return xy("Score", series, marks=marks, **_until(run))
 
 
 def loss_curve(run: Run) -> Chart | None:
@@ -154,12 +164,14 @@ def loss_curve(run: Run) -> Chart | None:
     finite = [v for v in c["loss"] if math.isfinite(v)]
     # A loss falls by orders of magnitude or stays within one; only the first is read better in powers of ten.
     wide = bool(finite) and min(finite) > 0 and max(finite) / min(finite) > 30
-    return xy("Loss", series, scale="log" if wide else "linear", zero=not wide)
+    return xy("Loss", series, scale="log" if wide else "linear", zero=not wide, **_until(run))
 
 
 def epsilon_curve(run: Run) -> Chart | None:
     p = run.metrics.progress
-    return xy("Epsilon", [Series("chance of a random action", "line", _x(p), p["epsilon"], "c3")], zero=True)
+    return xy(
+        "Epsilon", [Series("chance of a random action", "line", _x(p), p["epsilon"], "c3")], zero=True, **_until(run)
+    )
 
 
 def speed_curve(run: Run) -> Chart | None:
@@ -169,15 +181,16 @@ def speed_curve(run: Run) -> Chart | None:
         Series("at the moment", "line", _x(p), p["steps_per_s"], "c6"),
         Series("since the start", "line", _x(p), whole, "c1"),
     ]
-    return xy("Steps a second", series, zero=True)
+    return xy("Steps a second", series, zero=True, **_until(run))
 
 
 def time_shares(run: Run) -> Chart | None:
-    """Microseconds of wall clock per step, by phase; shares alone where the speed is unknown."""
+    """Wall clock per step, by phase; shares alone where the speed is unknown."""
     if not run.steps_per_s:
         return stack("Where the time goes", {"share": run.share}, PHASES)
-    per_step = {k: v * 1e6 / run.steps_per_s for k, v in run.share.items()}
-    return stack("Where the time goes", {"one step": per_step}, PHASES, unit="µs")
+    unit, scale = ("ms", 1e3) if run.steps_per_s < 50 else ("µs", 1e6)
+    per_step = {k: v * scale / run.steps_per_s for k, v in run.share.items()}
+    return stack("Where the time goes", {"one step": per_step}, PHASES, unit)
 
 
 def evaluation(run: Run) -> Chart | None:

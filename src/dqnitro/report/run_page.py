@@ -73,6 +73,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
 
 
+def rate(value: float) -> str:
+    """1,234 or 3.5: a slow run keeps a digit."""
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
+
+
 def _headline(run: Run, path: pathlib.Path) -> Html:
     css, words = STATES.get(run.state, ("done", run.state))
     head = Html(
@@ -86,7 +91,7 @@ def _headline(run: Run, path: pathlib.Path) -> Html:
 
 def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
     e, out = run.evaluation, []
-    last = f"mean of the last {min(100, run.games)} games"
+    last = "the only game so far" if run.games == 1 else f"mean of the last {min(100, run.games)} games"
     if e:
         small = f"{e['low']:.1f} to {e['high']:.1f}, {len(e['scores'])} fresh games"
         out.append(("score", f"{e['mean']:.1f}", small))
@@ -101,7 +106,7 @@ def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
     if run.steps_per_s is not None:
         share = run.share.get("learn")
         out.append(
-            ("steps a second", f"{run.steps_per_s:,.0f}", "" if share is None else f"{share:.0%} of the time learning")
+            ("steps a second", rate(run.steps_per_s), "" if share is None else f"{share:.0%} of the time learning")
         )
     # Where a step is one frame, the two numbers are the same.
     if run.frames_per_s is not None and run.frames_per_s != run.steps_per_s:
@@ -109,8 +114,8 @@ def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
         out.append(
             (
                 "console frames a second",
-                f"{run.frames_per_s:,.0f}",
-                f"{times:,.{0 if times >= 10 else 1}f}× a real console",
+                rate(run.frames_per_s),
+                f"{rate(times)}× a real console",
             )
         )
     return out

@@ -95,7 +95,7 @@
       const to = linear([a - pad, b + pad], [height, 0]);
       // Few decades: 1, 2 and 5 of each; many: every so manieth power of ten.
       const powers = ticks(Math.floor(a), Math.ceil(b), Math.max(1, Math.ceil((b - a) / 6)));
-      const at = powers.flatMap((e) => (b - a < 2.5 ? [1, 2, 5] : [1]).map((m) => +`${m}e${e}`));
+      const at = powers.flatMap((e) => (b - a < 1.7 ? [1, 2, 5] : [1]).map((m) => +`${m}e${e}`));
       return { to: (v) => to(Math.log10(v)), ticks: at.filter((v) => v >= 10 ** (a - pad) && v <= 10 ** (b + pad)) };
     }
     if (chart.zero) low = Math.min(0, low);
@@ -161,55 +161,63 @@
     return plot;
   }
 
+  function onResize(plot, draw) {
+    let width = plot.clientWidth;
+    new ResizeObserver(() => { if (plot.clientWidth !== width) { width = plot.clientWidth; draw(); } }).observe(plot);
+  }
+
   // ---------- curves and dots
 
   const HEIGHT = { large: 340, small: 210, flat: 150 };
 
   // Lines keep their shape when points are left out; a cloud of dots gets thinner, so the legend says by how much.
-  const left = (s) => (s.style === "dots" && s.of > s.y.length ? ` (${plain.format(s.y.length)} of ${plain.format(s.of)} shown)` : "");
+  const thinned = (s) => (s.style === "dots" && s.of > s.y.length ? ` (${plain.format(s.y.length)} of ${plain.format(s.of)} shown)` : "");
+
+  // The picture of a chart at one size over one axis: an SVG, its scales, and an empty group for the cross hair.
+  function pictureXY(chart, axis, width, height) {
+    const right = width - 8, bottom = 26, top = 8, h = height - top - bottom, y = yScale(chart, h);
+    const left = Math.max(46, 14 + 7.5 * Math.max(0, ...y.ticks.map((v) => tickText(v).length)));
+    let [x0, x1] = extent([...chart.series.map((s) => s.x[axis]), chart.until ? [chart.until[axis]] : []]);
+    if (axis in AXES) x0 = Math.min(0, x0);
+    if (x0 === x1) x1 = x0 + 1;
+    const x = linear([x0, x1], [left, right]);
+    const step = niceStep(x1 - x0, (width - left) / 75, axis === "wall_s" ? TIME_STEPS : null);
+    const image = svg("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+    const g = svg("g", { transform: `translate(0 ${top})` }), cross = svg("g");
+    const across = (css, py) => svg("line", { class: css, x1: left, x2: right, y1: py, y2: py });
+    for (const v of y.ticks) {
+      g.append(across("grid", y.to(v)), svg("text", { x: left - 8, y: y.to(v) + 4, "text-anchor": "end" }, tickText(v)));
+    }
+    g.append(across("base", h));
+    for (const v of ticks(x0, x1, step)) {
+      const px = x(v), edge = px > right - 20 ? "end" : px < left + 10 ? "start" : "middle";
+      g.append(svg("text", { class: "x-tick", x: edge === "end" ? right : px, y: h + 19, "text-anchor": edge }, axisOf(axis).tick(v, step)));
+    }
+    for (const s of chart.series) g.append(svg("path", { class: `${s.style} ${s.color}${s.y.length < 80 ? " few" : ""}`, d: path(s, axis, x, y.to) }));
+    for (const m of chart.marks ?? []) {
+      const py = y.to(m.y);
+      g.append(across("mark", py), svg("text", { class: "mark-label", x: left + 6, y: py + (py < 18 ? 16 : -6) }, m.label));
+    }
+    g.append(cross);
+    image.append(g);
+    return { image, cross, h, x, y: y.to, xAt: linear([left, right], [x0, x1]) };
+  }
 
   function drawXY(figure, chart) {
     const series = chart.series;
-    if (series.length > 1 || series[0].name.toLowerCase() !== chart.title.toLowerCase()) {
-      figure.append(el("div", { class: "legend" }, ...series.map((s) => el("span", { class: `key ${s.style === "dots" ? "dots" : ""} ${s.color}` }, s.name + left(s)))));
-    }
+    const keys = series.map((s) => el("span", { class: `key ${s.style === "dots" ? "dots" : ""} ${s.color}` }, s.name + thinned(s)));
+    figure.append(el("div", { class: "legend" }, ...keys));
     const plot = makePlot(figure, `${chart.title}: ${series.map((s) => s.name).join(", ")}`);
-    const tip = new Tip(plot);
-    const size = ["large", "small"].find((c) => figure.classList.contains(c)) ?? "small";
+    const tip = new Tip(plot), height = figure.classList.contains("large") ? HEIGHT.large : HEIGHT.small;
     // The pointer follows the series with the most points: the others have their nearest ones close by.
     const lead = series.reduce((a, b) => (b.y.length > a.y.length ? b : a));
-    let axis = Object.keys(chart.axes)[0], image = null, view = null;
+    let axis = Object.keys(chart.axes)[0], view = null;
 
     function draw() {
-      const width = Math.max(240, plot.clientWidth), left = 46, right = 8, bottom = 26, top = 8;
-      const h = HEIGHT[size] - top - bottom;
-      let [x0, x1] = extent(series.map((s) => s.x[axis]));
-      if (axis in AXES) x0 = Math.min(0, x0);
-      if (x0 === x1) x1 = x0 + 1;
-      const y = yScale(chart, h), x = linear([x0, x1], [left, width - right]);
-      const step = niceStep(x1 - x0, (width - left) / 75, axis === "wall_s" ? TIME_STEPS : null);
-      const next = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT[size]}`, "aria-hidden": "true" });
-      const g = svg("g", { transform: `translate(0 ${top})` });
-      next.append(g);
-      for (const v of y.ticks) {
-        g.append(svg("line", { class: "grid", x1: left, x2: width - right, y1: y.to(v), y2: y.to(v) }));
-        g.append(svg("text", { x: left - 8, y: y.to(v) + 4, "text-anchor": "end" }, tickText(v)));
-      }
-      g.append(svg("line", { class: "base", x1: left, x2: width - right, y1: h, y2: h }));
-      for (const v of ticks(x0, x1, step)) {
-        const edge = x(v) > width - right - 20 ? "end" : x(v) < left + 10 ? "start" : "middle";
-        g.append(svg("text", { class: "x-tick", x: edge === "end" ? width - right : x(v), y: h + 19, "text-anchor": edge }, axisOf(axis).tick(v, step)));
-      }
-      for (const s of series) g.append(svg("path", { class: `${s.style} ${s.color}`, d: path(s, axis, x, y.to) }));
-      for (const m of chart.marks ?? []) {
-        g.append(svg("line", { class: "mark", x1: left, x2: width - right, y1: y.to(m.y), y2: y.to(m.y) }));
-        g.append(svg("text", { class: "mark-label", x: left + 6, y: y.to(m.y) + (y.to(m.y) < 18 ? 16 : -6) }, m.label));
-      }
-      const cross = svg("g", {});
-      g.append(cross);
-      if (image) image.replaceWith(next); else plot.prepend(next);
-      image = next;
-      view = { x, y: y.to, h, cross };
+      const next = pictureXY(chart, axis, Math.max(240, plot.clientWidth), height);
+      if (view) view.image.replaceWith(next.image); else plot.prepend(next.image);
+      view = next;
+      tip.hide();
       figure.dataset.axis = axis;
     }
 
@@ -224,12 +232,10 @@
       tip.show(px, 4, Object.keys(chart.axes).map((a) => axisOf(a).value(lead.x[a][i])).join(" · "), rows, speak);
     }
 
-    const invert = (px) => { const xs = lead.x[axis], a = view.x(0), k = view.x(1) - a; return nearest(xs, (px - a) / k); };
-    explore(plot, () => lead.y.length, invert, show, () => { view.cross.replaceChildren(); tip.hide(); });
+    explore(plot, () => lead.y.length, (px) => nearest(lead.x[axis], view.xAt(px)), show, () => { view.cross.replaceChildren(); tip.hide(); });
     draw();
-    let drawnAt = plot.clientWidth;
-    new ResizeObserver(() => { if (plot.clientWidth !== drawnAt) { drawnAt = plot.clientWidth; tip.hide(); draw(); } }).observe(plot);
-    document.addEventListener("x-axis", (e) => { if (e.detail in chart.axes) { axis = e.detail; tip.hide(); draw(); } });
+    onResize(plot, draw);
+    document.addEventListener("x-axis", (e) => { if (e.detail in chart.axes) { axis = e.detail; draw(); } });
     figure.dataset.points = series.reduce((n, s) => n + s.y.length, 0);
   }
 
@@ -329,8 +335,7 @@
     }
     explore(plot, () => values.length, (px) => nearest(view.dots.map((d) => d[0]), px), show, () => { view.cross.replaceChildren(); tip.hide(); });
     draw();
-    let drawnAt = plot.clientWidth;
-    new ResizeObserver(() => { if (plot.clientWidth !== drawnAt) { drawnAt = plot.clientWidth; draw(); } }).observe(plot);
+    onResize(plot, draw);
     figure.dataset.points = values.length;
   }
 
