@@ -86,6 +86,6 @@ def test_every_environment_flips_its_own_coin():
 
 
 def test_the_nature_network_has_the_papers_size():
-    net = dqn.make_network((4, 84, 84), True, 512, HeadSpec(6))
+    net = dqn.make_network((4, 84, 84), "nature", 512, HeadSpec(6))
     assert sum(p.numel() for p in net.parameters()) == 1_687_206
     assert net(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 6, 1)

@@ -42,6 +42,9 @@ class Config:
     full_actions: bool = _doc(False, "all 18 joystick actions instead of the game's own set")
 
     # --- network
+    network: str = _doc(
+        "nature", "for images: nature (Mnih et al. 2015) or small (the 2013 paper's, a third of the work)"
+    )
     hidden_units: int = _doc(512, "width of the last hidden layer")
     dueling: bool = _doc(False, "separate value and advantage streams")
     categorical: bool = _doc(False, "C51: predict a distribution of returns")
@@ -124,6 +127,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "envs": ("wrappers", "gym-sync", "gym-async", "ale", "console"),
     "replay": ("plain", "frames"),
     "replay_device": ("auto", "cpu", "cuda"),
+    "network": ("nature", "small"),
     "loss": ("mse", "huber"),
     "runner": ("inline",),
 }

@@ -63,16 +63,24 @@ class Head(nn.Module):
         return out
 
 
-class NatureNetwork(nn.Module):
-    """The convolutional network of Mnih et al. (2015) for stacked grey frames, uint8 in."""
+# (channels, kernel, stride) of the convolutions
+CONVOLUTIONS = {
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),  # Mnih et al. (2015)
+    "small": ((16, 8, 4), (32, 4, 2)),  # Mnih et al. (2013)
+}
 
-    def __init__(self, obs_shape: tuple[int, ...], hidden: int, spec: HeadSpec) -> None:
+
+class ConvNetwork(nn.Module):
+    """A convolutional network for stacked grey frames, uint8 in."""
+
+    def __init__(self, obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadSpec) -> None:
         super().__init__()
-        self.convolutions = nn.Sequential(
-            nn.Conv2d(obs_shape[0], 32, 8, stride=4), nn.ReLU(),
-            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
-            nn.Conv2d(64, 64, 3, stride=1), nn.ReLU(),
-        )  # fmt: skip
+        layers: list[nn.Module] = []
+        inputs = obs_shape[0]
+        for channels, kernel, stride in CONVOLUTIONS[kind]:
+            layers += [nn.Conv2d(inputs, channels, kernel, stride=stride), nn.ReLU()]
+            inputs = channels
+        self.convolutions = nn.Sequential(*layers)
         with torch.no_grad():
             features = self.convolutions(torch.zeros(1, *obs_shape)).numel()
         self.head = Head(features, hidden, spec)
@@ -96,10 +104,11 @@ class VectorNetwork(nn.Module):
         return self.head(self.body(obs.float()))
 
 
-def make_network(obs_shape: tuple[int, ...], is_image: bool, hidden: int, spec: HeadSpec) -> nn.Module:
-    """The Nature network for images, a small one for vectors."""
-    kind = NatureNetwork if is_image else VectorNetwork
-    return kind(obs_shape, hidden, spec)
+def make_network(obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadSpec) -> nn.Module:
+    """`kind` is one of CONVOLUTIONS for images, or `vector`."""
+    if kind == "vector":
+        return VectorNetwork(obs_shape, hidden, spec)
+    return ConvNetwork(obs_shape, kind, hidden, spec)
 
 
 def support(spec: HeadSpec, device: torch.device | str = "cpu") -> Tensor:

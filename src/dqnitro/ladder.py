@@ -68,8 +68,14 @@ def _needs_images(c: Config) -> str | None:
     return "there is no convolution in the network of a vector environment" if env_kind(c.env_id) == "vector" else None
 
 
+def _on_gpu(c: Config) -> bool:
+    import torch
+
+    return c.device.startswith("cuda") or (c.device == "auto" and torch.cuda.is_available())
+
+
 def _needs_bfloat16(c: Config) -> str | None:
-    if c.device.startswith("cuda"):
+    if _on_gpu(c):
         return None
     if not cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"}:
         return "this CPU has no bfloat16 instructions; oneDNN would emulate them slowly"
@@ -79,7 +85,7 @@ def _needs_bfloat16(c: Config) -> str | None:
 def _needs_compiler(c: Config) -> str | None:
     import shutil
 
-    if c.device.startswith("cuda"):
+    if _on_gpu(c):
         return None
     if not any(shutil.which(name) for name in ("g++", "c++", "clang++")):
         return "torch.compile on a CPU needs a C++ compiler (g++ or clang++)"
@@ -138,6 +144,11 @@ RUNGS: dict[str, Rung] = {
             "four-steps-per-update", "learning", _setting(steps_per_update=4.0),
             "Learns once every four steps, as the Nature paper did. The learner is the bottleneck, so this is nearly four times the speed.",
             "Every step teaches less; too few updates and the score rises later although steps fly by.",
+        ),
+        Rung(
+            "small-network", "learning", _setting(network="small", hidden_units=256),
+            "The network of the 2013 paper: two convolutions instead of three, a third of the arithmetic.",
+            "Games that need to see more than Pong does.", _needs_images,
         ),
         Rung(
             "three-step", "learning", _setting(n_step=3),

@@ -15,6 +15,7 @@ from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.errors import CheckpointError, ConfigError
+from dqnitro.learn.learner import build_network, head_spec
 
 FRESH_SEED = 0x5EED  # games of `play` are none of those the agent trained on
 
@@ -55,10 +56,8 @@ def load_network(run_dir: pathlib.Path, config: Config, spec: EnvSpec) -> tuple[
     path = run_dir / "model.safetensors"
     if not path.is_file():
         raise CheckpointError(f"{run_dir} has no model.safetensors yet", "it is written with the first checkpoint")
-    head = dqn.HeadSpec(
-        spec.n_actions, config.dueling, config.atoms if config.categorical else 1, config.value_min, config.value_max
-    )
-    network = dqn.make_network(spec.obs_shape, spec.is_image, config.hidden_units, head)
+    head = head_spec(config, spec)
+    network = build_network(config, spec)
     try:
         network.load_state_dict(load_file(path))
     except (SafetensorError, RuntimeError) as e:

@@ -41,6 +41,18 @@ def make_loss(
     return parts.around_loss(loss)
 
 
+def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
+    """What the network of a config predicts."""
+    atoms = config.atoms if config.categorical else 1
+    return dqn.HeadSpec(spec.n_actions, config.dueling, atoms, config.value_min, config.value_max)
+
+
+def build_network(config: Config, spec: EnvSpec) -> nn.Module:
+    """The network of a config, on the CPU, with fresh weights."""
+    kind = config.network if spec.is_image else "vector"
+    return dqn.make_network(spec.obs_shape, kind, config.hidden_units, head_spec(config, spec))
+
+
 class Learner:
     """Owns the parameters. `update` is the only thing that changes them."""
 
@@ -57,8 +69,8 @@ class Learner:
         # The seed decides the first weights whatever happened before in this process.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            online = dqn.make_network(spec.obs_shape, spec.is_image, config.hidden_units, head)
-            target = dqn.make_network(spec.obs_shape, spec.is_image, config.hidden_units, head)
+            online = build_network(config, spec)
+            target = build_network(config, spec)
         self.online = parts.prepare(online.to(self.device))
         self.target = parts.prepare(target.to(self.device))
         self.sync_target()
