@@ -163,8 +163,9 @@ class _DeathsExplained:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
             processes = self.vec.processes
-            # The pipe closes a moment before the exit code is there.
-            multiprocessing.connection.wait([process.sentinel for process in processes], timeout=1.0)
+            # A dying process closes its pipes a moment before its exit code is there.
+            for sentinel in multiprocessing.connection.wait([p.sentinel for p in processes], timeout=1.0):
+                next(p for p in processes if p.sentinel == sentinel).join(timeout=5.0)
             dead = [
                 f"environment {i} (exit code {p.exitcode})" for i, p in enumerate(processes) if p.exitcode is not None
             ]
