@@ -32,9 +32,9 @@ class Corridor(gym.Env):
 
 
 class Catch(gym.Env):
-    """A pixel falls through a picture of 12x12; a paddle at the bottom has to be under it. Scores -1 or +1 a game."""
+    """A pixel falls through a picture of 16x16; a paddle at the bottom has to be under it. Scores -1 or +1 a game."""
 
-    def __init__(self, size: int = 12) -> None:
+    def __init__(self, size: int = 16) -> None:
         self.size = size
         self.observation_space = gym.spaces.Box(0, 255, (size, size), np.uint8)
         self.action_space = gym.spaces.Discrete(3)
