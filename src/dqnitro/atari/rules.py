@@ -9,6 +9,8 @@ game's own memory, `G_SIZE` int32 slots per machine.
 
 from __future__ import annotations
 
+from numpy import int64
+
 from . import games
 from .games import (
     ABOVE,
@@ -104,7 +106,7 @@ def score_of(game, r):
         where = TERMS[game, k, 0]
         if where < 0:
             break
-        total += TERMS[game, k, 2] * read_as(TERMS[game, k, 1], int(r[where]))
+        total += TERMS[game, k, 2] * read_as(TERMS[game, k, 1], int64(r[where]))
     return total
 
 
@@ -122,7 +124,7 @@ def holds(table, game, rows, r, score):
         if kind == SCORE:
             value = score
         else:
-            value = read_as(kind, int(r[table[game, k, 1]]) & table[game, k, 3])
+            value = read_as(kind, int64(r[table[game, k, 1]]) & table[game, k, 3])
         op, want = table[game, k, 4], table[game, k, 5]
         if op == EQUAL:
             true = true and value == want
@@ -143,7 +145,7 @@ def mode_ready(game, r):
 
 @device
 def lives_of(game, r):
-    byte = int(r[LIVES[game, 0]])
+    byte = int64(r[LIVES[game, 0]])
     return LIVES[game, 4] + LIVES[game, 5] * ((byte & LIVES[game, 2]) >> LIVES[game, 3])
 
 
@@ -172,7 +174,7 @@ def few_lines(twist, r, g, reward, score, over, lives):
     elif twist == PITFALL:
         lives = 3 if lives == 10 else (2 if lives == 8 else 1)
     elif twist == RIVERRAID:
-        byte = int(r[0x40])
+        byte = int64(r[0x40])
         over = byte == 0x58 and g[G_PREV] == 0x59
         g[G_PREV] = byte
         if byte == 0x58:
@@ -214,13 +216,13 @@ def other_scores(twist, r, g, reward, score, over, lives):
             score = g[G_SCORE]
         reward = score - g[G_SCORE]
     elif twist == BOXING:
-        me = 100 if r[0x12] == 0xC0 else digits2(int(r[0x12]))
-        it = 100 if r[0x13] == 0xC0 else digits2(int(r[0x13]))
-        over = me == 100 or it == 100 or (r[0x10] >> 4 == 0 and digits2(int(r[0x11])) == 0)
+        me = 100 if r[0x12] == 0xC0 else digits2(int64(r[0x12]))
+        it = 100 if r[0x13] == 0xC0 else digits2(int64(r[0x13]))
+        over = me == 100 or it == 100 or (r[0x10] >> 4 == 0 and digits2(int64(r[0x11])) == 0)
         score = me - it
         reward = score - g[G_SCORE]
     elif twist == ENDURO:
-        level = int(r[0x2D])
+        level = int64(r[0x2D])
         cars = score
         if level == 0:
             score = 0
@@ -230,7 +232,7 @@ def other_scores(twist, r, g, reward, score, over, lives):
             score = 300 - cars + 200 + 300 * (level - 2)
         reward = score - g[G_SCORE]
     elif twist == QBERT:
-        now, before = signed(int(r[0x08])), g[G_PREV]
+        now, before = signed(int64(r[0x08])), g[G_PREV]
         over = r[0x08] == 0xFE or (now == 2 and before == -1)
         lives = g[G_RAW_LIVES] - 1 if now == before - 1 else g[G_RAW_LIVES]
         g[G_PREV] = now
@@ -238,10 +240,10 @@ def other_scores(twist, r, g, reward, score, over, lives):
             score = g[G_SCORE]
         reward = score - g[G_SCORE]
     elif twist == TENNIS:
-        points, won = int(r[0x47]) - int(r[0x48]), int(r[0x45]) - int(r[0x46])
+        points, won = int64(r[0x47]) - int64(r[0x48]), int64(r[0x45]) - int64(r[0x46])
         reward = points - g[G_A] if points != g[G_A] else won - g[G_B]
         g[G_A], g[G_B] = points, won
-        mine, its = int(r[0x47]), int(r[0x48])
+        mine, its = int64(r[0x47]), int64(r[0x48])
         over = (mine >= 6 and points >= 2) or (its >= 6 and points <= -2) or mine == 7 or its == 7
     elif twist == WIZARD:
         if score >= 8000:
@@ -280,7 +282,7 @@ def table_games(twist, r, g, reward, score, over, lives):
         if r[0x54] == 3:
             over = score > 0 and r[0x1E] == 0xAA
         else:
-            over = score == 0 or (digits2(int(r[0x1E])) > 0 and disabled)
+            over = score == 0 or (digits2(int64(r[0x1E])) > 0 and disabled)
             if disabled:
                 reward = g[G_REWARD]
     elif twist == OTHELLO:
@@ -293,15 +295,15 @@ def table_games(twist, r, g, reward, score, over, lives):
         over = timed_out or score == 6
         reward = -1 if timed_out else score - g[G_SCORE]
     elif twist == HANGMAN:
-        mine, its = digits2(int(r[0x6B])), digits2(int(r[0x6C]))
+        mine, its = digits2(int64(r[0x6B])), digits2(int64(r[0x6C]))
         reward = (mine - g[G_A]) - (its - g[G_B])
         g[G_A], g[G_B] = mine, its
         over = reward != 0 or (r[0x71] == 0 and g[G_PREV] == 255)
         g[G_PREV] = r[0x71]
     elif twist == ZAPPER:
-        if digits2(int(r[0x4F])) > 0:
-            score = 2 - signed(int(r[0x5C]))
-            over = score == 3 or digits2(int(r[0x5E])) == 0
+        if digits2(int64(r[0x4F])) > 0:
+            score = 2 - signed(int64(r[0x5C]))
+            over = score == 3 or digits2(int64(r[0x5E])) == 0
             reward = score - g[G_SCORE]
         else:
             score, over, reward = g[G_SCORE], g[G_TERMINAL] == 1, g[G_REWARD]
@@ -314,11 +316,11 @@ def quests(twist, r, g, reward, score, over, lives):
     if twist == ADVENTURE:
         reward = 1 if r[0x39] == 0x12 else g[G_REWARD]
     elif twist == HAUNTED:
-        matches = digits2(int(r[0x02]))
+        matches = digits2(int64(r[0x02]))
         reward = (-1 if matches != g[G_A] else 0) + (100 if r[0x19] == 0x44 else 0)
         g[G_A] = matches
     elif twist == SUPERMAN:
-        reward = 5999 - (60 * digits2(int(r[0x63])) + digits2(int(r[0x62]))) if over else 0
+        reward = 5999 - (60 * digits2(int64(r[0x63])) + digits2(int64(r[0x62]))) if over else 0
     elif twist == DARKCHAMBERS:
         reward, score, over = darkchambers(r, g, score)
     elif twist == GOLF:
@@ -331,11 +333,11 @@ def quests(twist, r, g, reward, score, over, lives):
 @device
 def backgammon(r, g):
     """All pieces of one side are out. A reward stands until the next start, as does the end."""
-    out_mine, out_its = -signed(int(r[0x00])), signed(int(r[0x0E]))
+    out_mine, out_its = -signed(int64(r[0x00])), signed(int64(r[0x0E]))
     mine, its = 0, 0
     for k in range(1, 0x1C):
         if k != 0x0E:
-            n = signed(int(r[k]))
+            n = signed(int64(r[k]))
             if n > 0:
                 its += n
             else:
@@ -345,7 +347,7 @@ def backgammon(r, g):
             return 1, True
         if out_its == 15:
             return -1, True
-    return int(g[G_REWARD]), g[G_TERMINAL] == 1
+    return int64(g[G_REWARD]), g[G_TERMINAL] == 1
 
 
 @device
@@ -363,7 +365,7 @@ def checkers(r, g):
         return -1, True
     if white == 0:
         return 1, True
-    return int(g[G_REWARD]), g[G_TERMINAL] == 1
+    return int64(g[G_REWARD]), g[G_TERMINAL] == 1
 
 
 @device
@@ -393,19 +395,19 @@ def solved_faces(r):
 @device
 def darkchambers(r, g, score):
     """The end shows as a level or a score that goes back; it stands until the next start."""
-    level, over = int(r[0x55]), g[G_TERMINAL] == 1
+    level, over = int64(r[0x55]), g[G_TERMINAL] == 1
     if level < g[G_A]:
-        return 0, int(g[G_SCORE]), True
+        return 0, int64(g[G_SCORE]), True
     g[G_A] = level
     if score < g[G_SCORE]:
-        return 0, int(g[G_SCORE]), True
+        return 0, int64(g[G_SCORE]), True
     return score - g[G_SCORE], score, over or r[0x4A] & 0x1F == 0
 
 
 @device
 def miniature_golf(r, g):
     """Par minus strokes, paid when the hole changes. Memory: A hole, B par, C hits, D left, E start."""
-    left, right, hole = digits2(int(r[0x07])), digits2(int(r[0x08])), digits2(int(r[0x2F]))
+    left, right, hole = digits2(int64(r[0x07])), digits2(int64(r[0x08])), digits2(int64(r[0x2F]))
     reward, over = 0, g[G_TERMINAL] == 1
     if hole != g[G_A]:
         strokes = g[G_D] + g[G_C] - g[G_E]
