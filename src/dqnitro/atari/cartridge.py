@@ -1,0 +1,116 @@
+"""Cartridges: what an access to the upper half of the address space does, for each way of switching banks.
+
+`S_BANK` is the offset of the current 4K bank in the image. A hot spot switches on reads and writes alike, and a
+read returns the byte of the new bank. 2K images are stored twice, so they look like 4K ones.
+"""
+
+from __future__ import annotations
+
+from .layout import *
+from .target import device
+
+DPC_DISPLAY = 8192  # offset of the display data in a DPC image
+
+
+@device
+def switch(s, prop, a):
+    """React to an access of cartridge offset a = address & 0xFFF."""
+    cart = prop[P_CART]
+    if cart == CART_F8 or cart == CART_F8SC or cart == CART_DPC:
+        if a == 0xFF8 or a == 0xFF9:
+            s[S_BANK] = (a - 0xFF8) << 12
+    elif cart == CART_F6 or cart == CART_F6SC:
+        if 0xFF6 <= a <= 0xFF9:
+            s[S_BANK] = (a - 0xFF6) << 12
+    elif cart == CART_E0 and 0xFE0 <= a <= 0xFF7:
+        s[S_SLICE0 + ((a - 0xFE0) >> 3)] = (a & 7) << 10
+
+
+@device
+def dpc_clock(s):
+    r = s[S_DPC_RANDOM]
+    bit = (r >> 7) ^ (r >> 5) ^ (r >> 4) ^ (r >> 3) ^ 1
+    s[S_DPC_RANDOM] = ((r << 1) | (bit & 1)) & 0xFF
+
+
+@device
+def dpc_read(s, rom, a):
+    """A data fetcher's register. The music voices only reach the sound chip: they read as silence."""
+    i = a & 7
+    function = (a >> 3) & 7
+    counter = s[S_DPC_COUNTER + i]
+    if counter & 0xFF == s[S_DPC_TOP + i]:
+        s[S_DPC_FLAG + i] = 0xFF
+    elif counter & 0xFF == s[S_DPC_BOTTOM + i]:
+        s[S_DPC_FLAG + i] = 0
+    flag = s[S_DPC_FLAG + i]
+    value = 0
+    if function == 0:
+        if i < 4:
+            value = s[S_DPC_RANDOM]
+    elif function == 1:
+        value = int(rom[DPC_DISPLAY + 2047 - counter])
+    elif function == 2:
+        value = int(rom[DPC_DISPLAY + 2047 - counter]) & flag
+    elif function == 7:
+        value = flag
+    if not (s[S_DPC_MUSIC] >> i) & 1:
+        s[S_DPC_COUNTER + i] = (counter - 1) & 0x7FF
+    return value
+
+
+@device
+def dpc_write(s, a, value):
+    i = a & 7
+    function = (a >> 3) & 7
+    music = (s[S_DPC_MUSIC] >> i) & 1
+    counter = s[S_DPC_COUNTER + i]
+    if function == 0:
+        s[S_DPC_TOP + i] = value
+        s[S_DPC_FLAG + i] = 0
+    elif function == 1:
+        s[S_DPC_BOTTOM + i] = value
+    elif function == 2:
+        s[S_DPC_COUNTER + i] = (counter & 0x700) | (s[S_DPC_TOP + i] if music else value)
+    elif function == 3:
+        s[S_DPC_COUNTER + i] = (counter & 0xFF) | ((value & 7) << 8)
+        if i >= 5:
+            s[S_DPC_MUSIC] = (s[S_DPC_MUSIC] & ~(1 << i)) | (((value >> 4) & 1) << i)
+    elif function == 6:
+        s[S_DPC_RANDOM] = 1
+
+
+@device
+def cart_read(s, ram, rom, prop, address):
+    a = address & 0xFFF
+    cart = prop[P_CART]
+    if cart == CART_E0:
+        switch(s, prop, a)
+        segment = a >> 10
+        base = 7 << 10 if segment == 3 else s[S_SLICE0 + segment]
+        return int(rom[base + (a & 0x3FF)])
+    if cart == CART_FE:
+        return int(rom[(0 if address & 0x2000 else 0x1000) + a])
+    if cart == CART_F8SC or cart == CART_F6SC:
+        if 0x80 <= a < 0x100:
+            return int(ram[a])  # the read port's offsets are the array's
+    elif cart == CART_DPC and (a < 0x80 or a >= 0xFC0):
+        dpc_clock(s)
+        if a < 0x40:
+            return dpc_read(s, rom, a)
+    switch(s, prop, a)
+    return int(rom[s[S_BANK] + a])
+
+
+@device
+def cart_write(s, ram, prop, address, value):
+    a = address & 0xFFF
+    cart = prop[P_CART]
+    if cart == CART_F8SC or cart == CART_F6SC:
+        if a < 0x80:
+            ram[0x80 + a] = value
+    elif cart == CART_DPC:
+        dpc_clock(s)
+        if 0x40 <= a < 0x80:
+            dpc_write(s, a, value)
+    switch(s, prop, a)
