@@ -6,6 +6,8 @@ These functions do everything that an access can do, at the pace of a function c
 
 from __future__ import annotations
 
+from numpy import int64
+
 from .cartridge import cart_read, cart_write
 from .layout import *
 from .riot import riot_read, riot_write
@@ -52,7 +54,7 @@ def tia_write(s, prop, log, screen, address, value):
     s[S_TOUCH] = now
     if LOGGED[reg]:
         if s[S_LOGGED] == LOG_SIZE:
-            replay(s, prop, log, 0, screen)
+            replay(s, prop, log, int64(0), screen)
         log[s[S_LOGGED]] = (now << 16) | (reg << 8) | value
         s[S_LOGGED] += 1
     if now >= s[S_LIMIT]:
@@ -84,7 +86,7 @@ def read(s, ram, rom, prop, log, screen, address):
     elif address & 0x200:
         value = riot_read(s, address)
     else:
-        value = int(ram[address & 0x7F])
+        value = int64(ram[address & 0x7F])
     s[S_LATCH] = value
     return value
 

@@ -6,6 +6,8 @@ read returns the byte of the new bank. 2K images are stored twice, so they look 
 
 from __future__ import annotations
 
+from numpy import int64
+
 from .layout import *
 from .target import device
 
@@ -49,9 +51,9 @@ def dpc_read(s, rom, a):
         if i < 4:
             value = s[S_DPC_RANDOM]
     elif function == 1:
-        value = int(rom[DPC_DISPLAY + 2047 - counter])
+        value = int64(rom[DPC_DISPLAY + 2047 - counter])
     elif function == 2:
-        value = int(rom[DPC_DISPLAY + 2047 - counter]) & flag
+        value = int64(rom[DPC_DISPLAY + 2047 - counter]) & flag
     elif function == 7:
         value = flag
     if not (s[S_DPC_MUSIC] >> i) & 1:
@@ -88,18 +90,18 @@ def cart_read(s, ram, rom, prop, address):
         switch(s, prop, a)
         segment = a >> 10
         base = 7 << 10 if segment == 3 else s[S_SLICE0 + segment]
-        return int(rom[base + (a & 0x3FF)])
+        return int64(rom[base + (a & 0x3FF)])
     if cart == CART_FE:
-        return int(rom[(0 if address & 0x2000 else 0x1000) + a])
+        return int64(rom[(0 if address & 0x2000 else 0x1000) + a])
     if cart == CART_F8SC or cart == CART_F6SC:
         if 0x80 <= a < 0x100:
-            return int(ram[a])  # the read port's offsets are the array's
+            return int64(ram[a])  # the read port's offsets are the array's
     elif cart == CART_DPC and (a < 0x80 or a >= 0xFC0):
         dpc_clock(s)
         if a < 0x40:
             return dpc_read(s, rom, a)
     switch(s, prop, a)
-    return int(rom[s[S_BANK] + a])
+    return int64(rom[s[S_BANK] + a])
 
 
 @device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy import int64
 
 from .layout import *
 from .target import device
@@ -25,7 +26,7 @@ CHARGED, NEVER_CHARGED = -1, -2  # paddle inputs without a paddle's resistance
 @device
 def charge_cycles(resistance):
     """Cycles until the capacitor behind a paddle is charged (in doubles, in this order of operations)."""
-    return int(1.6 * resistance * 0.01e-6 * 1.19e6)
+    return int64(1.6 * resistance * 0.01e-6 * 1.19e6)
 
 
 @device
@@ -48,6 +49,7 @@ def release(s, prop):
 
 @device
 def centre_paddles(s, prop):
+    s[S_PADDLE_STEP] = PADDLE_STEP
     s[S_PADDLE0] = s[S_PADDLE1] = (PADDLE_MIN + prop[P_PADDLE_MAX]) // 2
 
 
@@ -60,9 +62,9 @@ def press(s, prop, action, down):
     if prop[P_PADDLES]:
         position = s[S_PADDLE0]
         if pressed & RIGHT:
-            position -= PADDLE_STEP
+            position -= s[S_PADDLE_STEP]
         elif pressed & LEFT:
-            position += PADDLE_STEP
+            position += s[S_PADDLE_STEP]
         s[S_PADDLE0] = position = min(max(position, PADDLE_MIN), prop[P_PADDLE_MAX])
         swap = prop[P_SWAP_PADDLES]
         s[S_POT0 + swap] = charge_cycles(position)

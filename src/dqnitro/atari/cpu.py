@@ -6,10 +6,12 @@ few written out here. N and Z live in one number `nz`: Z is set when its low byt
 
 from __future__ import annotations
 
+from numpy import int64
+
 from .bus import read, write
 from .layout import *
 from .opcodes import *
-from .target import device
+from .target import address, as_bytes, as_screen, as_state, device, unit
 
 
 @device
@@ -318,9 +320,11 @@ def pull(s, ram, rom, prop, log, screen):
     return read(s, ram, rom, prop, log, screen, 0x100 | s[S_SP])
 
 
-@device
-def step(s, ram, rom, prop, log, screen):
+@unit
+def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
     """Execute the instruction at PC."""
+    s, ram, rom, prop = as_state(s_at), as_bytes(ram_at), as_bytes(rom_at), as_state(prop_at)
+    log, screen = as_state(log_at), as_screen(screen_at)
     opcode = fetch(s, ram, rom, prop, log, screen)
     s[S_CYCLES] += CYCLES[opcode]
     op, mode = OP[opcode], MODE[opcode]
@@ -401,7 +405,14 @@ def step(s, ram, rom, prop, log, screen):
         push_again(s, ram, prop, log, screen, s[S_PC] & 0xFF)
         push_again(s, ram, prop, log, screen, flags(s))
         s[S_I] = 1
-        low = read(s, ram, rom, prop, log, screen, 0xFFFE)
-        s[S_PC] = low | (read(s, ram, rom, prop, log, screen, 0xFFFF) << 8)
+        vector = int64(0xFFFE)
+        low = read(s, ram, rom, prop, log, screen, vector)
+        s[S_PC] = low | (read(s, ram, rom, prop, log, screen, vector + 1) << 8)
     else:
         s[S_DEAD] = 1
+    return 0
+
+
+@device
+def step(s, ram, rom, prop, log, screen):
+    step_unit(address(s), address(ram), address(rom), address(prop), address(log), address(screen))

@@ -7,7 +7,7 @@ array      type and shape             content
 =========  =========================  =====================================================================
 ``state``  int64[n, S_SIZE]           every register and clock of CPU, RIOT, TIA and cartridge (``S_...``)
 ``ram``    uint8[n, 256]              0..127 RIOT RAM, 128..255 cartridge RAM
-``screen`` uint64[n, 2, height, 20]   two frame buffers of palette codes, 8 pixels in a word (little endian)
+``screen`` uint64[n, 2, ROWS, WORDS]  two frame buffers of palette codes, 8 pixels in a word (little endian)
 =========  =========================  =====================================================================
 
 Shared by all machines of a game: ``rom`` uint8[], ``dec`` uint32[] (the predecoded program, see
@@ -49,10 +49,10 @@ from __future__ import annotations
     # Hidden TIA state: first copy of a player suppressed, HMOVE blank due, cosmic-ark bug (active, counter, how
     # missile 0 looks: 0 normal, 1 stretched, 2 hidden), clock of the last HMOVE, colour loss, collision latches
     S_SUPPRESS0, S_SUPPRESS1, S_BLANK, S_ARK, S_ARK_COUNT, S_ARK_LOOK, S_HMOVE_CLOCK, S_LOSS, S_COLLISION,
-    # Console: paddle positions, actions stored for stickiness, frame numbers
-    S_PADDLE0, S_PADDLE1, S_STICKY_A, S_EPISODE_FRAMES, S_TOTAL_FRAMES,
+    # Console: paddle positions, how far one action moves a paddle, actions stored for stickiness, frame numbers
+    S_PADDLE0, S_PADDLE1, S_PADDLE_STEP, S_STICKY_A, S_EPISODE_FRAMES, S_TOTAL_FRAMES,
     S_SIZE,
-) = range(135)
+) = range(136)
 
 (
     P_CART, P_Y_START, P_HEIGHT, P_PAL, P_HMOVE_BLANKS, P_SWAP_PORTS, P_PADDLES, P_SWAP_PADDLES, P_RIGHT_PADDLES,
@@ -65,6 +65,7 @@ from __future__ import annotations
 
 LOG_SIZE = 1024
 WORDS = 20  # 64-bit words in one row of 160 pixels
+ROWS = 250  # rows of a frame buffer, whatever the height of the picture
 NEVER = 1 << 40  # a cycle count that no frame reaches
 
 CART_2K, CART_4K, CART_F8, CART_F6, CART_E0, CART_FE, CART_F8SC, CART_F6SC, CART_DPC = range(9)

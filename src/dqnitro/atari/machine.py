@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from .bus import read
-from .cpu import step
 from .layout import *
+from .loop import run
 from .rng import mt_next
-from .target import device
+from .target import address, as_bytes, as_screen, as_state, as_words, device, unit
 from .tia import replay
 
 U1 = np.uint64(1)
@@ -43,7 +43,7 @@ def reset(s, ram, rom, prop, log, screen, mt):
     s[S_END] = s[S_START] + 228 * prop[P_HEIGHT]
     s[S_LIMIT] = 76 * (343 if prop[P_PAL] else 291)
     for b in range(2):
-        for y in range(screen.shape[1]):
+        for y in range(ROWS):
             for k in range(WORDS):
                 screen[b, y, k] = 0
     cart = prop[P_CART]
@@ -53,8 +53,9 @@ def reset(s, ram, rom, prop, log, screen, mt):
     s[S_BANK] = 4096 if cart == CART_F8 or cart == CART_F8SC or cart == CART_DPC else 0
     s[S_SLICE0], s[S_SLICE1], s[S_SLICE2] = 4 << 10, 5 << 10, 6 << 10
     s[S_SP], s[S_NZ] = 0xFF, 1
-    s[S_PC] = read(s, ram, rom, prop, log, screen, 0xFFFC)
-    s[S_PC] |= read(s, ram, rom, prop, log, screen, 0xFFFD) << 8
+    vector = np.int64(0xFFFC)
+    s[S_PC] = read(s, ram, rom, prop, log, screen, vector)
+    s[S_PC] |= read(s, ram, rom, prop, log, screen, vector + 1) << 8
 
 
 @device
@@ -93,19 +94,19 @@ def grey_out(s, prop, screen):
             screen[buffer, y, k] = (w >> U1) & SEVENS
 
 
-@device
-def frame(s, ram, rom, dec, prop, log, screen, draw):
+@unit
+def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
     """Run until VSYNC ends the frame. `draw` = 0: no pixels, everything else as always."""
+    s, ram, rom, dec = as_state(s_at), as_bytes(ram_at), as_bytes(rom_at), as_words(dec_at)
+    prop, log, screen = as_state(prop_at), as_state(log_at), as_screen(screen_at)
     if s[S_PARTIAL] == 0:
         begin_frame(s, ram, prop)
     s[S_PARTIAL] = 1
     s[S_DRAW] = draw
     s[S_STOP] = 0
-    s[S_LATCH] = ram[127]
     s[S_LEFT] = MOST_INSTRUCTIONS
-    while s[S_LEFT] > 0 and s[S_STOP] == 0 and s[S_DEAD] == 0:
-        s[S_LEFT] -= 1
-        step(s, ram, rom, prop, log, screen)
+    if s[S_DEAD] == 0:
+        run(s, ram, rom, dec, prop, log, screen)
     replay(s, prop, log, 3 * s[S_TOUCH], screen)
     s[S_LINES] = (s[S_CYCLES] - s[S_ORIGIN]) // 76
     if s[S_PARTIAL]:
@@ -114,3 +115,11 @@ def frame(s, ram, rom, dec, prop, log, screen, draw):
             grey_out(s, prop, screen)
     else:
         s[S_LAST_LINES] = s[S_LINES]
+    return 0
+
+
+@device
+def frame(s, ram, rom, dec, prop, log, screen, draw):
+    frame_unit(
+        address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen), draw
+    )

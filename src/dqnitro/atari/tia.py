@@ -28,7 +28,7 @@ from .masks import (
     playfield_mask,
 )
 from .motion import motion, reset_class, reset_position, wrap
-from .target import device
+from .target import address, as_screen, as_state, device, unit
 
 # Object bits, in the order of the enable flags.
 P0, M0, P1, M1, BL, PF = 1, 2, 4, 8, 16, 32
@@ -107,13 +107,14 @@ def blank_segment(row, h0, h1):
     draw_segment(row, h0, h1, U0, U0, U0, U0, U0, U0, U0, U0, U0, U0, U0, U0, U0)
 
 
-@device
-def replay(s, prop, log, until, screen):
+@unit
+def replay_unit(s_at, prop_at, log_at, until, screen_at):
     """Apply the logged stores, then bring picture and collisions up to clock `until`."""
+    s, prop, log, screen = as_state(s_at), as_state(prop_at), as_state(log_at), as_screen(screen_at)
     logged = s[S_LOGGED]
     draw = s[S_DRAW] != 0
     buffer = s[S_BUFFER]
-    height = screen.shape[1]
+    height = prop[P_HEIGHT]
     drawn, line, row_number = s[S_DRAWN], s[S_LINE_START], s[S_ROW]
     start, end = s[S_START], s[S_END]
     vblank, nusiz0, nusiz1 = s[S_VBLANK], s[S_NUSIZ0], s[S_NUSIZ1]
@@ -503,3 +504,9 @@ def replay(s, prop, log, until, screen):
     s[S_SUPPRESS0], s[S_SUPPRESS1] = suppress0, suppress1
     s[S_BLANK], s[S_ARK], s[S_ARK_LOOK], s[S_HMOVE_CLOCK] = blank, ark, look, hmove_clock
     s[S_COLLISION] = collision
+    return 0
+
+
+@device
+def replay(s, prop, log, until, screen):
+    replay_unit(address(s), address(prop), address(log), until, address(screen))

@@ -1,0 +1,746 @@
+"""The CPU at full speed: predecoded instructions, registers in locals, one long chain of cases.
+
+The compiler turns the chain into a jump table. A case that does not hold (an operand elsewhere than expected, a rare
+instruction) falls through to the plain interpreter of ``cpu.py``, which executes that one instruction from memory, so
+this loop needs to know only the frequent forms. What it does know is the same as there, flag for flag and cycle for
+cycle; V, D and I stay in memory because few instructions touch them.
+"""
+
+from __future__ import annotations
+
+from numpy import int64, uint32, uintp
+
+from .bus import tia_write
+from .cpu import add_decimal, flags, set_flags, step, subtract_decimal
+from .decode import (
+    BIT_INPUT,
+    DEX_LOOP,
+    DEY_LOOP,
+    LDA_INPUT,
+    LDA_INTIM,
+    LDA_PORT,
+    LDX_INTIM,
+    LDY_INTIM,
+    STA_TIA,
+    STX_TIA,
+    STY_TIA,
+    WAIT_MINUS,
+    WAIT_ZERO,
+    WSYNC,
+)
+from .layout import *
+from .target import device
+from .tia import LOGGED, replay
+
+LOW8 = uint32(0xFF)
+
+
+@device
+def rom_at(s, rom, cart, address):
+    """A byte of the plain window."""
+    if cart == CART_E0:
+        segment = (address >> 10) & 3
+        base = int64(7 << 10) if segment == 3 else s[S_SLICE0 + segment]
+        return int64(rom[uintp(base + (address & 0x3FF))])
+    if cart == CART_FE:
+        return int64(rom[(0 if address & 0x2000 else 0x1000) + (address & 0xFFF)])
+    return int64(rom[uintp(s[S_BANK] + (address & 0xFFF))])
+
+
+@device
+def input_read(s, port, cycles):
+    """INPT0..INPT5."""
+    if port >= 12:
+        return s[S_FIRE0 + port - 12]
+    need = s[S_POT0 + port - 8]
+    if need < 0:
+        return 0x80 if need == -1 else 0
+    if s[S_DUMP]:
+        return 0
+    return 0x80 if cycles > ((s[S_DUMP_STAMP] + need) & 0xFFFFFFFF) else 0
+
+
+@device
+def run(s, ram, rom, dec, prop, log, screen):
+    """Instructions until the frame ends, the limit is reached or the CPU jams."""
+    a, x, y, sp, pc = s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC]
+    nz, c, cycles, left = s[S_NZ], s[S_C], s[S_CYCLES], s[S_LEFT]
+    cart, low, high, mask = prop[P_CART], prop[P_LOW], prop[P_HIGH], prop[P_PC_MASK]
+    origin, limit = s[S_ORIGIN], s[S_LIMIT]
+    sliced = cart == CART_E0
+    base = 2 * s[S_BANK]
+
+    while left > 0:
+        left -= 1
+        if sliced:
+            word = uint32(2)
+            if pc & 0x1000:
+                segment = (pc >> 10) & 3
+                at = int64(7 << 10) if segment == 3 else s[S_SLICE0 + segment]
+                word = dec[uintp(at + (pc & 0x3FF))]
+        else:
+            word = dec[uintp(base + (pc & mask))]
+        h = int64(word & LOW8)
+        o = int64((word >> uint32(8)) & uint32(0xFFFF))
+        then = pc + int64((word >> uint32(24)) & uint32(3))
+        now = cycles + int64((word >> uint32(26)) & uint32(15))
+        value = int64(0)
+        reg = int64(-1)
+
+        # ---- loads
+        if h == 0xA9:  # LDA #
+            a = nz = o
+            pc, cycles = then, now
+            continue
+        elif h == 0xA5:  # LDA zp
+            a = nz = int64(ram[o & 0x7F])
+            pc, cycles = then, now
+            continue
+        elif h == 0xB5:  # LDA zp,X
+            t = (o + x) & 0xFF
+            if t & 0x80:
+                a = nz = int64(ram[t & 0x7F])
+                pc, cycles = then, now
+                continue
+        elif h == 0xBD:  # LDA abs,X
+            a = nz = rom_at(s, rom, cart, o + x)
+            pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
+            continue
+        elif h == 0xB9:  # LDA abs,Y
+            a = nz = rom_at(s, rom, cart, o + y)
+            pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
+            continue
+        elif h == 0xB1:  # LDA (zp),Y
+            if 0x80 <= o < 0xFF:
+                first = int64(ram[o & 0x7F])
+                t = first + (int64(ram[(o + 1) & 0x7F]) << 8) + y
+                if t & 0x1000:
+                    if low <= t & 0xFFF < high:
+                        a = nz = rom_at(s, rom, cart, t)
+                        pc, cycles = then, now + ((first + y) >> 8)
+                        continue
+                elif t & 0x280 == 0x80:
+                    a = nz = int64(ram[t & 0x7F])
+                    pc, cycles = then, now + ((first + y) >> 8)
+                    continue
+        elif h == 0xA2:  # LDX #
+            x = nz = o
+            pc, cycles = then, now
+            continue
+        elif h == 0xA6:  # LDX zp
+            x = nz = int64(ram[o & 0x7F])
+            pc, cycles = then, now
+            continue
+        elif h == 0xB6:  # LDX zp,Y
+            t = (o + y) & 0xFF
+            if t & 0x80:
+                x = nz = int64(ram[t & 0x7F])
+                pc, cycles = then, now
+                continue
+        elif h == 0xBE:  # LDX abs,Y
+            x = nz = rom_at(s, rom, cart, o + y)
+            pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
+            continue
+        elif h == 0xA0:  # LDY #
+            y = nz = o
+            pc, cycles = then, now
+            continue
+        elif h == 0xA4:  # LDY zp
+            y = nz = int64(ram[o & 0x7F])
+            pc, cycles = then, now
+            continue
+        elif h == 0xB4:  # LDY zp,X
+            t = (o + x) & 0xFF
+            if t & 0x80:
+                y = nz = int64(ram[t & 0x7F])
+                pc, cycles = then, now
+                continue
+        elif h == 0xBC:  # LDY abs,X
+            y = nz = rom_at(s, rom, cart, o + x)
+            pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
+            continue
+
+        # ---- stores
+        elif h == 0x85:  # STA zp
+            ram[o & 0x7F] = a
+            pc, cycles = then, now
+            continue
+        elif h == 0x86:  # STX zp
+            ram[o & 0x7F] = x
+            pc, cycles = then, now
+            continue
+        elif h == 0x84:  # STY zp
+            ram[o & 0x7F] = y
+            pc, cycles = then, now
+            continue
+        elif h == STA_TIA:
+            reg, value = o, a
+        elif h == STX_TIA:
+            reg, value = o, x
+        elif h == STY_TIA:
+            reg, value = o, y
+        elif h == WSYNC:
+            now -= origin
+            s[S_TOUCH] = now
+            cycles = now + 75 - (now + 75) % 76 + origin
+            pc = then
+            if now >= limit:
+                s[S_STOP], s[S_PARTIAL] = 1, 0
+                break
+            continue
+        elif h == 0x95:  # STA zp,X
+            t = (o + x) & 0xFF
+            if t & 0x80:
+                ram[t & 0x7F] = a
+                pc, cycles = then, now
+                continue
+            reg, value = t & 63, a
+        elif h == 0x94:  # STY zp,X
+            t = (o + x) & 0xFF
+            if t & 0x80:
+                ram[t & 0x7F] = y
+                pc, cycles = then, now
+                continue
+            reg, value = t & 63, y
+        elif h == 0x96:  # STX zp,Y
+            t = (o + y) & 0xFF
+            if t & 0x80:
+                ram[t & 0x7F] = x
+                pc, cycles = then, now
+                continue
+            reg, value = t & 63, x
+        elif h == 0x9D:  # STA abs,X
+            t = o + x
+            if t & 0x1280 == 0x80:
+                ram[t & 0x7F] = a
+                pc, cycles = then, now
+                continue
+            if t & 0x1080 == 0:
+                reg, value = t & 63, a
+        elif h == 0x99:  # STA abs,Y
+            t = o + y
+            if t & 0x1280 == 0x80:
+                ram[t & 0x7F] = a
+                pc, cycles = then, now
+                continue
+            if t & 0x1080 == 0:
+                reg, value = t & 63, a
+        elif h == 0x91:  # STA (zp),Y
+            if 0x80 <= o < 0xFF:
+                t = int64(ram[o & 0x7F]) + (int64(ram[(o + 1) & 0x7F]) << 8) + y
+                if t & 0x1280 == 0x80:
+                    ram[t & 0x7F] = a
+                    pc, cycles = then, now
+                    continue
+                if t & 0x1080 == 0:
+                    reg, value = t & 63, a
+
+        # ---- branches: `o` is the offset, the two high bits the cycles of a taken branch
+        elif h == 0xD0:  # BNE
+            if nz & 0xFF != 0:
+                then += (o ^ 0x8000) - 0x8000
+                now += int64(word >> uint32(30))
+            pc, cycles = then, now
+            continue
+        elif h == 0xF0:  # BEQ
+            if nz & 0xFF == 0:
+                then += (o ^ 0x8000) - 0x8000
+                now += int64(word >> uint32(30))
+            pc, cycles = then, now
+            continue
+        elif h == 0x10:  # BPL
+            if nz & 0x180 == 0:
+                then += (o ^ 0x8000) - 0x8000
+                now += int64(word >> uint32(30))
+            pc, cycles = then, now
+            continue
+        elif h == 0x30:  # BMI
+            if nz & 0x180 != 0:
+                then += (o ^ 0x8000) - 0x8000
+                now += int64(word >> uint32(30))
+            pc, cycles = then, now
+            continue
+        elif h == 0x90:  # BCC
+            if c == 0:
+                then += (o ^ 0x8000) - 0x8000
+                now += int64(word >> uint32(30))
+            pc, cycles = then, now
+            continue
+        elif h == 0xB0:  # BCS
+            if c != 0:
+                then += (o ^ 0x8000) - 0x8000
+                now += int64(word >> uint32(30))
+            pc, cycles = then, now
+            continue
+        elif h == 0x50:  # BVC
+            if s[S_V] == 0:
+                then += (o ^ 0x8000) - 0x8000
+                now += int64(word >> uint32(30))
+            pc, cycles = then, now
+            continue
+        elif h == 0x70:  # BVS
+            if s[S_V] != 0:
+                then += (o ^ 0x8000) - 0x8000
+                now += int64(word >> uint32(30))
+            pc, cycles = then, now
+            continue
+
+        # ---- waiting
+        elif h == DEX_LOOP:
+            # x-1 (or 255) more rounds of o cycles, but not beyond the limit of instructions
+            rounds = min((x - 1) & 0xFF, left >> 1)
+            left -= 2 * rounds
+            x = nz = (x - 1 - rounds) & 0xFF
+            pc, cycles = then, now + o * rounds
+            continue
+        elif h == DEY_LOOP:
+            rounds = min((y - 1) & 0xFF, left >> 1)
+            left -= 2 * rounds
+            y = nz = (y - 1 - rounds) & 0xFF
+            pc, cycles = then, now + o * rounds
+            continue
+        elif h == LDA_INTIM or h == LDX_INTIM or h == LDY_INTIM or h == WAIT_ZERO or h == WAIT_MINUS:
+            t = now - 1 - s[S_SET]
+            timer, shift = s[S_TIMER], s[S_SHIFT]
+            if 0 <= t < timer << shift:
+                if shift >= 3 and h >= WAIT_ZERO:
+                    # Rounds of o (7 or 8) cycles until the timer shows 0, or until its last value before it wraps.
+                    if h == WAIT_ZERO:
+                        rounds = (((timer - 1) << shift) - t + o - 1) // o
+                    else:
+                        rounds = ((timer << shift) - 1 - t) // o if timer <= 0x80 else 0
+                    rounds = min(max(rounds, 0), left >> 1)
+                    left -= 2 * rounds
+                    now += o * rounds
+                    t += o * rounds
+                value = timer - (t >> shift) - 1
+                nz = value
+                if h == LDX_INTIM:
+                    x = value
+                elif h == LDY_INTIM:
+                    y = value
+                else:
+                    a = value
+                pc, cycles = then, now
+                continue
+        elif h == LDA_INPUT:
+            s[S_TOUCH] = now - origin
+            a = nz = input_read(s, o & 15, now) | (o >> 8)
+            pc, cycles = then, now
+            continue
+        elif h == BIT_INPUT:
+            s[S_TOUCH] = now - origin
+            t = input_read(s, o & 15, now) | (o >> 8)
+            nz = (a & t) | ((t & 0x80) << 1)
+            s[S_V] = (t >> 6) & 1
+            pc, cycles = then, now
+            continue
+        elif h == LDA_PORT:
+            a = nz = s[S_SWCHA + (o >> 1)]
+            pc, cycles = then, now
+            continue
+
+        # ---- registers
+        elif h == 0xCA:  # DEX
+            x = nz = (x - 1) & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0x88:  # DEY
+            y = nz = (y - 1) & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0xE8:  # INX
+            x = nz = (x + 1) & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0xC8:  # INY
+            y = nz = (y + 1) & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0xAA:  # TAX
+            x = nz = a
+            pc, cycles = then, now
+            continue
+        elif h == 0x8A:  # TXA
+            a = nz = x
+            pc, cycles = then, now
+            continue
+        elif h == 0xA8:  # TAY
+            y = nz = a
+            pc, cycles = then, now
+            continue
+        elif h == 0x98:  # TYA
+            a = nz = y
+            pc, cycles = then, now
+            continue
+        elif h == 0xBA:  # TSX
+            x = nz = sp
+            pc, cycles = then, now
+            continue
+        elif h == 0x9A:  # TXS
+            sp = x
+            pc, cycles = then, now
+            continue
+        elif h == 0x18:  # CLC
+            c = int64(0)
+            pc, cycles = then, now
+            continue
+        elif h == 0x38:  # SEC
+            c = int64(1)
+            pc, cycles = then, now
+            continue
+        elif h == 0xD8 or h == 0xF8:  # CLD, SED
+            s[S_D] = (h >> 5) & 1
+            pc, cycles = then, now
+            continue
+        elif h == 0xEA:  # NOP
+            pc, cycles = then, now
+            continue
+        elif h == 0x0A:  # ASL A
+            c = a >> 7
+            a = nz = (a << 1) & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0x4A:  # LSR A
+            c = a & 1
+            a = nz = a >> 1
+            pc, cycles = then, now
+            continue
+        elif h == 0x2A:  # ROL A
+            t = (a << 1) | c
+            c = t >> 8
+            a = nz = t & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0x6A:  # ROR A
+            t = a | (c << 8)
+            c = a & 1
+            a = nz = t >> 1
+            pc, cycles = then, now
+            continue
+
+        # ---- arithmetic and logic
+        elif h == 0x69 or h == 0x65 or h == 0x75 or h == 0x7D or h == 0x79:  # ADC # zp zp,X abs,X abs,Y
+            value = o
+            if h == 0x65:
+                value = int64(ram[o & 0x7F])
+            elif h == 0x75:
+                o = (o + x) & 0xFF
+                if o & 0x80:
+                    value = int64(ram[o & 0x7F])
+                else:
+                    h = int64(0)
+            elif h == 0x7D:
+                value = rom_at(s, rom, cart, o + x)
+                now += ((o & 0xFF) + x) >> 8
+            elif h == 0x79:
+                value = rom_at(s, rom, cart, o + y)
+                now += ((o & 0xFF) + y) >> 8
+            if h != 0:
+                if s[S_D]:
+                    t = add_decimal(a, value, c)
+                    s[S_V] = (t >> 9) & 1
+                    c = (t >> 8) & 1
+                else:
+                    t = a + value + c
+                    s[S_V] = (~(a ^ value) & (a ^ t) & 0x80) >> 7
+                    c = t >> 8
+                a = nz = t & 0xFF
+                pc, cycles = then, now
+                continue
+        elif h == 0xE9 or h == 0xE5 or h == 0xF5 or h == 0xFD or h == 0xF9:  # SBC # zp zp,X abs,X abs,Y
+            value = o
+            if h == 0xE5:
+                value = int64(ram[o & 0x7F])
+            elif h == 0xF5:
+                o = (o + x) & 0xFF
+                if o & 0x80:
+                    value = int64(ram[o & 0x7F])
+                else:
+                    h = int64(0)
+            elif h == 0xFD:
+                value = rom_at(s, rom, cart, o + x)
+                now += ((o & 0xFF) + x) >> 8
+            elif h == 0xF9:
+                value = rom_at(s, rom, cart, o + y)
+                now += ((o & 0xFF) + y) >> 8
+            if h != 0:
+                if s[S_D]:
+                    t = subtract_decimal(a, value, c)
+                    s[S_V] = (t >> 9) & 1
+                    c = (t >> 8) & 1
+                else:
+                    value ^= 0xFF
+                    t = a + value + c
+                    s[S_V] = (~(a ^ value) & (a ^ t) & 0x80) >> 7
+                    c = t >> 8
+                a = nz = t & 0xFF
+                pc, cycles = then, now
+                continue
+        elif h == 0xC9:  # CMP #
+            t = a - o
+            c = 1 + (t >> 63)
+            nz = t & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0xC5:  # CMP zp
+            t = a - int64(ram[o & 0x7F])
+            c = 1 + (t >> 63)
+            nz = t & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0xD5:  # CMP zp,X
+            t = (o + x) & 0xFF
+            if t & 0x80:
+                t = a - int64(ram[t & 0x7F])
+                c = 1 + (t >> 63)
+                nz = t & 0xFF
+                pc, cycles = then, now
+                continue
+        elif h == 0xDD:  # CMP abs,X
+            t = a - rom_at(s, rom, cart, o + x)
+            c = 1 + (t >> 63)
+            nz = t & 0xFF
+            pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
+            continue
+        elif h == 0xD9:  # CMP abs,Y
+            t = a - rom_at(s, rom, cart, o + y)
+            c = 1 + (t >> 63)
+            nz = t & 0xFF
+            pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
+            continue
+        elif h == 0xE0:  # CPX #
+            t = x - o
+            c = 1 + (t >> 63)
+            nz = t & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0xE4:  # CPX zp
+            t = x - int64(ram[o & 0x7F])
+            c = 1 + (t >> 63)
+            nz = t & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0xC0:  # CPY #
+            t = y - o
+            c = 1 + (t >> 63)
+            nz = t & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0xC4:  # CPY zp
+            t = y - int64(ram[o & 0x7F])
+            c = 1 + (t >> 63)
+            nz = t & 0xFF
+            pc, cycles = then, now
+            continue
+        elif h == 0x24:  # BIT zp
+            t = int64(ram[o & 0x7F])
+            nz = (a & t) | ((t & 0x80) << 1)
+            s[S_V] = (t >> 6) & 1
+            pc, cycles = then, now
+            continue
+        elif h == 0x29:  # AND #
+            a = nz = a & o
+            pc, cycles = then, now
+            continue
+        elif h == 0x25:  # AND zp
+            a = nz = a & int64(ram[o & 0x7F])
+            pc, cycles = then, now
+            continue
+        elif h == 0x35:  # AND zp,X
+            t = (o + x) & 0xFF
+            if t & 0x80:
+                a = nz = a & int64(ram[t & 0x7F])
+                pc, cycles = then, now
+                continue
+        elif h == 0x3D:  # AND abs,X
+            a = nz = a & rom_at(s, rom, cart, o + x)
+            pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
+            continue
+        elif h == 0x39:  # AND abs,Y
+            a = nz = a & rom_at(s, rom, cart, o + y)
+            pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
+            continue
+        elif h == 0x09:  # ORA #
+            a = nz = a | o
+            pc, cycles = then, now
+            continue
+        elif h == 0x05:  # ORA zp
+            a = nz = a | int64(ram[o & 0x7F])
+            pc, cycles = then, now
+            continue
+        elif h == 0x15:  # ORA zp,X
+            t = (o + x) & 0xFF
+            if t & 0x80:
+                a = nz = a | int64(ram[t & 0x7F])
+                pc, cycles = then, now
+                continue
+        elif h == 0x1D:  # ORA abs,X
+            a = nz = a | rom_at(s, rom, cart, o + x)
+            pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
+            continue
+        elif h == 0x19:  # ORA abs,Y
+            a = nz = a | rom_at(s, rom, cart, o + y)
+            pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
+            continue
+        elif h == 0x49:  # EOR #
+            a = nz = a ^ o
+            pc, cycles = then, now
+            continue
+        elif h == 0x45:  # EOR zp
+            a = nz = a ^ int64(ram[o & 0x7F])
+            pc, cycles = then, now
+            continue
+        elif h == 0x55:  # EOR zp,X
+            t = (o + x) & 0xFF
+            if t & 0x80:
+                a = nz = a ^ int64(ram[t & 0x7F])
+                pc, cycles = then, now
+                continue
+        elif h == 0x5D:  # EOR abs,X
+            a = nz = a ^ rom_at(s, rom, cart, o + x)
+            pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
+            continue
+
+        # ---- read, modify, write in RAM
+        elif h == 0xE6 or h == 0xF6:  # INC zp, zp,X
+            if h == 0xF6:
+                o = (o + x) & 0xFF
+            if h == 0xE6 or o & 0x80:
+                nz = (int64(ram[o & 0x7F]) + 1) & 0xFF
+                ram[o & 0x7F] = nz
+                pc, cycles = then, now
+                continue
+        elif h == 0xC6 or h == 0xD6:  # DEC zp, zp,X
+            if h == 0xD6:
+                o = (o + x) & 0xFF
+            if h == 0xC6 or o & 0x80:
+                nz = (int64(ram[o & 0x7F]) - 1) & 0xFF
+                ram[o & 0x7F] = nz
+                pc, cycles = then, now
+                continue
+        elif h == 0x06 or h == 0x16:  # ASL zp, zp,X
+            if h == 0x16:
+                o = (o + x) & 0xFF
+            if h == 0x06 or o & 0x80:
+                t = int64(ram[o & 0x7F]) << 1
+                c = t >> 8
+                nz = t & 0xFF
+                ram[o & 0x7F] = nz
+                pc, cycles = then, now
+                continue
+        elif h == 0x46 or h == 0x56:  # LSR zp, zp,X
+            if h == 0x56:
+                o = (o + x) & 0xFF
+            if h == 0x46 or o & 0x80:
+                t = int64(ram[o & 0x7F])
+                c = t & 1
+                nz = t >> 1
+                ram[o & 0x7F] = nz
+                pc, cycles = then, now
+                continue
+        elif h == 0x26 or h == 0x36:  # ROL zp, zp,X
+            if h == 0x36:
+                o = (o + x) & 0xFF
+            if h == 0x26 or o & 0x80:
+                t = (int64(ram[o & 0x7F]) << 1) | c
+                c = t >> 8
+                nz = t & 0xFF
+                ram[o & 0x7F] = nz
+                pc, cycles = then, now
+                continue
+        elif h == 0x66 or h == 0x76:  # ROR zp, zp,X
+            if h == 0x76:
+                o = (o + x) & 0xFF
+            if h == 0x66 or o & 0x80:
+                t = int64(ram[o & 0x7F]) | (c << 8)
+                c = t & 1
+                nz = t >> 1
+                ram[o & 0x7F] = nz
+                pc, cycles = then, now
+                continue
+
+        # ---- jumps and the stack, where it is in RAM
+        elif h == 0x4C:  # JMP
+            pc, cycles = o, now
+            continue
+        elif h == 0x20:  # JSR
+            if sp >= 0x81:
+                ram[sp & 0x7F] = ((then - 1) >> 8) & 0xFF
+                ram[(sp - 1) & 0x7F] = (then - 1) & 0xFF
+                sp -= 2
+                pc, cycles = o, now
+                continue
+        elif h == 0x60:  # RTS
+            if 0x7F <= sp < 0xFE:
+                t = int64(ram[(sp + 1) & 0x7F]) | (int64(ram[(sp + 2) & 0x7F]) << 8)
+                # The byte at the return address is read: it must not be a hot spot.
+                if t & (t + 1) & 0x1000 and low <= t & 0xFFF < high:
+                    sp += 2
+                    pc, cycles = (t + 1) & 0xFFFF, now
+                    continue
+        elif h == 0x48:  # PHA
+            if sp >= 0x80:
+                ram[sp & 0x7F] = a
+                sp -= 1
+                pc, cycles = then, now
+                continue
+        elif h == 0x68:  # PLA
+            if 0x7F <= sp < 0xFF:
+                sp += 1
+                a = nz = int64(ram[sp & 0x7F])
+                pc, cycles = then, now
+                continue
+        elif h == 0x08:  # PHP
+            s[S_NZ], s[S_C] = nz, c
+            if sp >= 0x80:
+                ram[sp & 0x7F] = flags(s)
+            else:
+                reg, value = sp & 63, flags(s)
+            sp = (sp - 1) & 0xFF
+            if reg < 0:
+                pc, cycles = then, now
+                continue
+        elif h == 0x28 and 0x7F <= sp < 0xFF:  # PLP
+            sp += 1
+            set_flags(s, int64(ram[sp & 0x7F]))
+            nz, c = s[S_NZ], s[S_C]
+            pc, cycles = then, now
+            continue
+
+        # ---- a store into the TIA
+        if reg >= 3:
+            pc, cycles = then, now
+            now -= origin
+            s[S_TOUCH] = now
+            if LOGGED[reg]:
+                if s[S_LOGGED] == LOG_SIZE:
+                    replay(s, prop, log, int64(0), screen)
+                n = s[S_LOGGED]
+                log[uintp(n)] = (now << 16) | (reg << 8) | value
+                s[S_LOGGED] = n + 1
+            if now >= limit:
+                s[S_STOP], s[S_PARTIAL] = 1, 0
+                break
+            continue
+        if reg >= 0:
+            pc = then
+            s[S_CYCLES] = now
+            tia_write(s, prop, log, screen, reg, value)
+            cycles = s[S_CYCLES]
+            if s[S_STOP]:
+                break
+            continue
+
+        # ---- everything else
+        s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC] = a, x, y, sp, pc & 0xFFFF
+        s[S_NZ], s[S_C], s[S_CYCLES] = nz, c, cycles
+        step(s, ram, rom, prop, log, screen)
+        a, x, y, sp, pc = s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC]
+        nz, c, cycles = s[S_NZ], s[S_C], s[S_CYCLES]
+        base = 2 * s[S_BANK]
+        if s[S_STOP] or s[S_DEAD]:
+            break
+
+    s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC] = a, x, y, sp, pc & 0xFFFF
+    s[S_NZ], s[S_C], s[S_CYCLES], s[S_LEFT] = nz, c, cycles, left
