@@ -11,7 +11,7 @@ from numpy import int64
 from .bus import read, write
 from .layout import *
 from .opcodes import *
-from .target import address, as_bytes, as_screen, as_state, device, unit
+from .target import as_state, device, unit
 
 
 @device
@@ -294,44 +294,47 @@ def taken(s, op):
 
 
 @device
-def fetch(s, ram, rom, prop, log, screen):
-    value = read(s, ram, rom, prop, log, screen, s[S_PC])
+def fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
+    s = as_state(s_at)
+    value = read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, s[S_PC])
     s[S_PC] = (s[S_PC] + 1) & 0xFFFF
     return value
 
 
 @device
-def push(s, ram, prop, log, screen, value):
-    write(s, ram, prop, log, screen, 0x100 | s[S_SP], value)
+def push(s_at, ram_at, prop_at, log_at, screen_at, value):
+    s = as_state(s_at)
+    write(s_at, ram_at, prop_at, log_at, screen_at, 0x100 | s[S_SP], value)
     s[S_SP] = (s[S_SP] - 1) & 0xFF
 
 
 @device
-def push_again(s, ram, prop, log, screen, value):
+def push_again(s_at, ram_at, prop_at, log_at, screen_at, value):
     """A push right after a push: a store into WSYNC does not halt then."""
+    s = as_state(s_at)
     cycles = s[S_CYCLES]
-    push(s, ram, prop, log, screen, value)
+    push(s_at, ram_at, prop_at, log_at, screen_at, value)
     s[S_CYCLES] = cycles
 
 
 @device
-def pull(s, ram, rom, prop, log, screen):
+def pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
+    s = as_state(s_at)
     s[S_SP] = (s[S_SP] + 1) & 0xFF
-    return read(s, ram, rom, prop, log, screen, 0x100 | s[S_SP])
+    return read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
 
 
 @unit
 def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
     """Execute the instruction at PC."""
-    s, ram, rom, prop = as_state(s_at), as_bytes(ram_at), as_bytes(rom_at), as_state(prop_at)
-    log, screen = as_state(log_at), as_screen(screen_at)
-    opcode = fetch(s, ram, rom, prop, log, screen)
+    s = as_state(s_at)
+    opcode = fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
     s[S_CYCLES] += CYCLES[opcode]
     op, mode = OP[opcode], MODE[opcode]
     address = 0
     # ---- operand bytes and effective address
     if mode != IMP and op != JSR:
-        low = fetch(s, ram, rom, prop, log, screen)
+        low = fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
         address = low
         if mode == ZPX:
             address = (low + s[S_X]) & 0xFF
@@ -340,10 +343,10 @@ def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
         elif mode == IZX or mode == IZY:
             if mode == IZX:
                 low = (low + s[S_X]) & 0xFF
-            address = read(s, ram, rom, prop, log, screen, low)
-            address |= read(s, ram, rom, prop, log, screen, low + 1) << 8
+            address = read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, low)
+            address |= read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, low + 1) << 8
         elif LENGTH[mode] == 3:
-            address |= fetch(s, ram, rom, prop, log, screen) << 8
+            address |= fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at) << 8
         if mode == ABX or mode == ABY or mode == IZY:
             index = s[S_X] if mode == ABX else s[S_Y]
             if op < FIRST_STORE and (address & 0xFF) + index > 0xFF:
@@ -354,25 +357,25 @@ def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
         if mode == IMM:
             operate(s, op, address)
         elif mode != IMP:
-            operate(s, op, read(s, ram, rom, prop, log, screen, address))
+            operate(s, op, read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address))
     elif op < FIRST_CHANGE:
-        write(s, ram, prop, log, screen, address, stored(s, op, address))
+        write(s_at, ram_at, prop_at, log_at, screen_at, address, stored(s, op, address))
     elif op < FIRST_REGISTER:
-        w = changed(s, op, read(s, ram, rom, prop, log, screen, address))
-        write(s, ram, prop, log, screen, address, w)
+        w = changed(s, op, read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address))
+        write(s_at, ram_at, prop_at, log_at, screen_at, address, w)
         after_change(s, op, w)
     elif op <= SED:
         register_operation(s, op)
     elif op == PHA:
-        push(s, ram, prop, log, screen, s[S_A])
+        push(s_at, ram_at, prop_at, log_at, screen_at, s[S_A])
     elif op == PHP:
-        push(s, ram, prop, log, screen, flags(s))
+        push(s_at, ram_at, prop_at, log_at, screen_at, flags(s))
     elif op == PLA:
-        read(s, ram, rom, prop, log, screen, 0x100 | s[S_SP])
-        s[S_A] = s[S_NZ] = pull(s, ram, rom, prop, log, screen)
+        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
+        s[S_A] = s[S_NZ] = pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
     elif op == PLP:
-        read(s, ram, rom, prop, log, screen, 0x100 | s[S_SP])
-        set_flags(s, pull(s, ram, rom, prop, log, screen))
+        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
+        set_flags(s, pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at))
     elif op <= BEQ:
         if taken(s, op):
             target = s[S_PC] + (address ^ 0x80) - 0x80
@@ -380,39 +383,34 @@ def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
             s[S_PC] = target & 0xFFFF
     elif op == JMP:
         if mode == IND:
-            s[S_PC] = read(s, ram, rom, prop, log, screen, address)
+            s[S_PC] = read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address)
             address = (address & 0xFF00) | ((address + 1) & 0xFF)
-            s[S_PC] |= read(s, ram, rom, prop, log, screen, address) << 8
+            s[S_PC] |= read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address) << 8
         else:
             s[S_PC] = address
     elif op == JSR:
-        low = fetch(s, ram, rom, prop, log, screen)
-        read(s, ram, rom, prop, log, screen, 0x100 | s[S_SP])
-        push(s, ram, prop, log, screen, s[S_PC] >> 8)
-        push_again(s, ram, prop, log, screen, s[S_PC] & 0xFF)
-        s[S_PC] = low | (read(s, ram, rom, prop, log, screen, s[S_PC]) << 8)
+        low = fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
+        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
+        push(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] >> 8)
+        push_again(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] & 0xFF)
+        s[S_PC] = low | (read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, s[S_PC]) << 8)
     elif op == RTS or op == RTI:
-        read(s, ram, rom, prop, log, screen, 0x100 | s[S_SP])
+        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
         if op == RTI:
-            set_flags(s, pull(s, ram, rom, prop, log, screen))
-        low = pull(s, ram, rom, prop, log, screen)
-        s[S_PC] = low | (pull(s, ram, rom, prop, log, screen) << 8)
+            set_flags(s, pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at))
+        low = pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
+        s[S_PC] = low | (pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at) << 8)
         if op == RTS:
-            fetch(s, ram, rom, prop, log, screen)
+            fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
     elif op == BRK:
-        fetch(s, ram, rom, prop, log, screen)
-        push(s, ram, prop, log, screen, s[S_PC] >> 8)
-        push_again(s, ram, prop, log, screen, s[S_PC] & 0xFF)
-        push_again(s, ram, prop, log, screen, flags(s))
+        fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
+        push(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] >> 8)
+        push_again(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] & 0xFF)
+        push_again(s_at, ram_at, prop_at, log_at, screen_at, flags(s))
         s[S_I] = 1
         vector = int64(0xFFFE)
-        low = read(s, ram, rom, prop, log, screen, vector)
-        s[S_PC] = low | (read(s, ram, rom, prop, log, screen, vector + 1) << 8)
+        low = read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, vector)
+        s[S_PC] = low | (read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, vector + 1) << 8)
     else:
         s[S_DEAD] = 1
     return 0
-
-
-@device
-def step(s, ram, rom, prop, log, screen):
-    step_unit(address(s), address(ram), address(rom), address(prop), address(log), address(screen))

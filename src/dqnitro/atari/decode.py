@@ -23,8 +23,14 @@ from .target import device
 
 (
     SLOW, STA_TIA, STX_TIA, STY_TIA, WSYNC, LDA_INTIM, LDX_INTIM, LDY_INTIM, WAIT_ZERO, WAIT_MINUS,
-    DEX_LOOP, DEY_LOOP, LDA_INPUT, BIT_INPUT, LDA_PORT,
-) = (0x02, 0x03, 0x07, 0x0B, 0x0F, 0x13, 0x17, 0x1B, 0x1F, 0x23, 0x27, 0x2B, 0x33, 0x37, 0x3B)  # fmt: skip
+    DEX_LOOP, DEY_LOOP, LDA_INPUT, BIT_INPUT, LDA_PORT, LDA_ABX_ANY, LDA_ABY_ANY, LDX_ABY_ANY, LDY_ABX_ANY,
+) = (
+    0x02, 0x03, 0x07, 0x0B, 0x0F, 0x13, 0x17, 0x1B, 0x1F, 0x23, 0x27, 0x2B, 0x33, 0x37, 0x3B, 0x43, 0x47, 0x4B, 0x4F,
+)  # fmt: skip
+# Operations on a TIA register that is read.
+LDA_TIA, LDX_TIA, LDY_TIA, BIT_TIA, AND_TIA, ORA_TIA, EOR_TIA, CMP_TIA = (
+    0x53, 0x57, 0x5B, 0x5F, 0x63, 0x67, 0x6B, 0x6F,
+)  # fmt: skip
 
 # Opcodes that the loop handles when their operand is an immediate value, a RAM byte or nothing.
 _PLAIN = np.zeros(256, np.bool_)
@@ -56,6 +62,10 @@ for _code in range(256):
                 elif MODE[_other] == IMM:
                     TO_IMM[_code] = _other
 
+TIA_READ = np.zeros(FIRST_STORE, np.int64)
+for _name in "LDA LDX LDY BIT AND ORA EOR CMP".split():
+    TIA_READ[OPERATION[_name]] = globals()[f"{_name}_TIA"]
+
 
 @device
 def pack(handler, operand, length, cycles, extra):
@@ -85,9 +95,11 @@ def decode_operand(opcode, o, cycles, length, image, bank, prop):
             return pack(WSYNC if reg == 2 else STX_TIA, reg, length, cycles, 0)
         if op == STY:
             return pack(WSYNC if reg == 2 else STY_TIA, reg, length, cycles, 0)
+        latch = o >> 8 if length == 3 else o
         if (op == LDA or op == BIT) and 8 <= o & 15 < 14:
-            latch = o >> 8 if length == 3 else o
             return pack(LDA_INPUT if op == LDA else BIT_INPUT, (o & 15) | ((latch & 0x3F) << 8), length, cycles, 0)
+        if op < FIRST_STORE and TIA_READ[op]:
+            return pack(TIA_READ[op], (o & 15) | ((latch & 0x3F) << 8), length, cycles, 0)
     elif o & 0x200 == 0:
         if TO_ZP[opcode]:
             return pack(TO_ZP[opcode], o & 0x7F, length, cycles, 0)
@@ -113,7 +125,7 @@ def decode_at(image, bank, a, size, prop):
     length = LENGTH[mode]
     if cart == CART_E0:
         high = 0x3E0 if bank == 7 << 10 else 0x400
-    if a < low or a + length > high or a + length > size or (not PLAIN[opcode] and mode != ABS):
+    if a < low or a + length > high or a + length > size or (not PLAIN[opcode] and mode != ABS and opcode != 0x6C):
         return slow
     # An instruction that ends, or may jump, outside the ROM needs the bus latch, which only the plain way keeps.
     if size == 4096 and a + length == size:
@@ -138,6 +150,8 @@ def decode_at(image, bank, a, size, prop):
         return pack(opcode, offset, length, cycles, extra)
     if opcode == 0x4C or opcode == 0x20:
         return pack(opcode, o, length, cycles, 0) if o & 0x1000 else slow
+    if opcode == 0x6C:
+        return pack(opcode, o, length, cycles, 0) if 0x80 <= o < 0xFF else slow
     if mode == ZP or mode == ABS:
         word = decode_operand(opcode, o, cycles, length, image, bank, prop)
         if word & np.uint32(0xFF) == LDA_INTIM and a + 5 <= high and a + 5 <= size:
@@ -151,6 +165,10 @@ def decode_at(image, bank, a, size, prop):
         if op == STA:
             return pack(opcode, o, length, cycles, 0) if o & 0x1000 == 0 else slow
         if o & 0x1000 == 0 or (o + 255) & 0x1000 == 0 or o & 0xFFF < prop[P_LOW] or (o & 0xFFF) + 255 >= prop[P_HIGH]:
+            if op == LDA:
+                return pack(LDA_ABX_ANY if mode == ABX else LDA_ABY_ANY, o, length, cycles, 0)
+            if op == LDX or op == LDY:
+                return pack(LDX_ABY_ANY if op == LDX else LDY_ABX_ANY, o, length, cycles, 0)
             return slow
         return pack(opcode, o, length, cycles, 0)
     return pack(opcode, o, length, cycles, 0)

@@ -10,17 +10,29 @@ from __future__ import annotations
 
 from numpy import int64, uint32, uintp
 
-from .bus import tia_write
-from .cpu import add_decimal, flags, set_flags, step, subtract_decimal
+from .bus import input_read, tia_read, tia_write
+from .cpu import add_decimal, flags, set_flags, step_unit, subtract_decimal
 from .decode import (
+    AND_TIA,
     BIT_INPUT,
+    BIT_TIA,
+    CMP_TIA,
     DEX_LOOP,
     DEY_LOOP,
+    EOR_TIA,
+    LDA_ABX_ANY,
+    LDA_ABY_ANY,
     LDA_INPUT,
     LDA_INTIM,
     LDA_PORT,
+    LDA_TIA,
+    LDX_ABY_ANY,
     LDX_INTIM,
+    LDX_TIA,
+    LDY_ABX_ANY,
     LDY_INTIM,
+    LDY_TIA,
+    ORA_TIA,
     STA_TIA,
     STX_TIA,
     STY_TIA,
@@ -29,14 +41,14 @@ from .decode import (
     WSYNC,
 )
 from .layout import *
-from .target import device
-from .tia import LOGGED, replay
+from .target import as_bytes, as_state, as_words, device
+from .tia import LOGGED, replay_unit
 
 LOW8 = uint32(0xFF)
 
 
 @device
-def rom_at(s, rom, cart, address):
+def rom_byte(s, rom, cart, address):
     """A byte of the plain window."""
     if cart == CART_E0:
         segment = (address >> 10) & 3
@@ -48,21 +60,10 @@ def rom_at(s, rom, cart, address):
 
 
 @device
-def input_read(s, port, cycles):
-    """INPT0..INPT5."""
-    if port >= 12:
-        return s[S_FIRE0 + port - 12]
-    need = s[S_POT0 + port - 8]
-    if need < 0:
-        return 0x80 if need == -1 else 0
-    if s[S_DUMP]:
-        return 0
-    return 0x80 if cycles > ((s[S_DUMP_STAMP] + need) & 0xFFFFFFFF) else 0
-
-
-@device
-def run(s, ram, rom, dec, prop, log, screen):
+def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
     """Instructions until the frame ends, the limit is reached or the CPU jams."""
+    s, ram, rom, dec = as_state(s_at), as_bytes(ram_at), as_bytes(rom_at), as_words(dec_at)
+    prop, log = as_state(prop_at), as_state(log_at)
     a, x, y, sp, pc = s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC]
     nz, c, cycles, left = s[S_NZ], s[S_C], s[S_CYCLES], s[S_LEFT]
     cart, low, high, mask = prop[P_CART], prop[P_LOW], prop[P_HIGH], prop[P_PC_MASK]
@@ -76,8 +77,8 @@ def run(s, ram, rom, dec, prop, log, screen):
             word = uint32(2)
             if pc & 0x1000:
                 segment = (pc >> 10) & 3
-                at = int64(7 << 10) if segment == 3 else s[S_SLICE0 + segment]
-                word = dec[uintp(at + (pc & 0x3FF))]
+                slice_at = int64(7 << 10) if segment == 3 else s[S_SLICE0 + segment]
+                word = dec[uintp(slice_at + (pc & 0x3FF))]
         else:
             word = dec[uintp(base + (pc & mask))]
         h = int64(word & LOW8)
@@ -85,7 +86,8 @@ def run(s, ram, rom, dec, prop, log, screen):
         then = pc + int64((word >> uint32(24)) & uint32(3))
         now = cycles + int64((word >> uint32(26)) & uint32(15))
         value = int64(0)
-        reg = int64(-1)
+        reg = int64(-1)  # TIA register to store into
+        at = int64(-1)  # address to read for the operation `h`, through the bus
 
         # ---- loads
         if h == 0xA9:  # LDA #
@@ -102,12 +104,13 @@ def run(s, ram, rom, dec, prop, log, screen):
                 a = nz = int64(ram[t & 0x7F])
                 pc, cycles = then, now
                 continue
+            at, h = t, int64(LDA_TIA)
         elif h == 0xBD:  # LDA abs,X
-            a = nz = rom_at(s, rom, cart, o + x)
+            a = nz = rom_byte(s, rom, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
         elif h == 0xB9:  # LDA abs,Y
-            a = nz = rom_at(s, rom, cart, o + y)
+            a = nz = rom_byte(s, rom, cart, o + y)
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
             continue
         elif h == 0xB1:  # LDA (zp),Y
@@ -116,13 +119,33 @@ def run(s, ram, rom, dec, prop, log, screen):
                 t = first + (int64(ram[(o + 1) & 0x7F]) << 8) + y
                 if t & 0x1000:
                     if low <= t & 0xFFF < high:
-                        a = nz = rom_at(s, rom, cart, t)
+                        a = nz = rom_byte(s, rom, cart, t)
                         pc, cycles = then, now + ((first + y) >> 8)
                         continue
                 elif t & 0x280 == 0x80:
                     a = nz = int64(ram[t & 0x7F])
                     pc, cycles = then, now + ((first + y) >> 8)
                     continue
+        elif h == LDA_ABX_ANY or h == LDA_ABY_ANY or h == LDX_ABY_ANY or h == LDY_ABX_ANY:
+            index = x if h == LDA_ABX_ANY or h == LDY_ABX_ANY else y
+            t = o + index
+            now += ((o & 0xFF) + index) >> 8
+            if t & 0x1000 and low <= t & 0xFFF < high:
+                value = rom_byte(s, rom, cart, t)
+            elif t & 0x1280 == 0x80:
+                value = int64(ram[t & 0x7F])
+            else:
+                h = int64(0)
+            if h != 0:
+                nz = value
+                if h == LDX_ABY_ANY:
+                    x = value
+                elif h == LDY_ABX_ANY:
+                    y = value
+                else:
+                    a = value
+                pc, cycles = then, now
+                continue
         elif h == 0xA2:  # LDX #
             x = nz = o
             pc, cycles = then, now
@@ -138,7 +161,7 @@ def run(s, ram, rom, dec, prop, log, screen):
                 pc, cycles = then, now
                 continue
         elif h == 0xBE:  # LDX abs,Y
-            x = nz = rom_at(s, rom, cart, o + y)
+            x = nz = rom_byte(s, rom, cart, o + y)
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
             continue
         elif h == 0xA0:  # LDY #
@@ -156,7 +179,7 @@ def run(s, ram, rom, dec, prop, log, screen):
                 pc, cycles = then, now
                 continue
         elif h == 0xBC:  # LDY abs,X
-            y = nz = rom_at(s, rom, cart, o + x)
+            y = nz = rom_byte(s, rom, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
 
@@ -431,10 +454,10 @@ def run(s, ram, rom, dec, prop, log, screen):
                 else:
                     h = int64(0)
             elif h == 0x7D:
-                value = rom_at(s, rom, cart, o + x)
+                value = rom_byte(s, rom, cart, o + x)
                 now += ((o & 0xFF) + x) >> 8
             elif h == 0x79:
-                value = rom_at(s, rom, cart, o + y)
+                value = rom_byte(s, rom, cart, o + y)
                 now += ((o & 0xFF) + y) >> 8
             if h != 0:
                 if s[S_D]:
@@ -459,10 +482,10 @@ def run(s, ram, rom, dec, prop, log, screen):
                 else:
                     h = int64(0)
             elif h == 0xFD:
-                value = rom_at(s, rom, cart, o + x)
+                value = rom_byte(s, rom, cart, o + x)
                 now += ((o & 0xFF) + x) >> 8
             elif h == 0xF9:
-                value = rom_at(s, rom, cart, o + y)
+                value = rom_byte(s, rom, cart, o + y)
                 now += ((o & 0xFF) + y) >> 8
             if h != 0:
                 if s[S_D]:
@@ -498,13 +521,13 @@ def run(s, ram, rom, dec, prop, log, screen):
                 pc, cycles = then, now
                 continue
         elif h == 0xDD:  # CMP abs,X
-            t = a - rom_at(s, rom, cart, o + x)
+            t = a - rom_byte(s, rom, cart, o + x)
             c = 1 + (t >> 63)
             nz = t & 0xFF
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
         elif h == 0xD9:  # CMP abs,Y
-            t = a - rom_at(s, rom, cart, o + y)
+            t = a - rom_byte(s, rom, cart, o + y)
             c = 1 + (t >> 63)
             nz = t & 0xFF
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
@@ -554,11 +577,11 @@ def run(s, ram, rom, dec, prop, log, screen):
                 pc, cycles = then, now
                 continue
         elif h == 0x3D:  # AND abs,X
-            a = nz = a & rom_at(s, rom, cart, o + x)
+            a = nz = a & rom_byte(s, rom, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
         elif h == 0x39:  # AND abs,Y
-            a = nz = a & rom_at(s, rom, cart, o + y)
+            a = nz = a & rom_byte(s, rom, cart, o + y)
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
             continue
         elif h == 0x09:  # ORA #
@@ -576,11 +599,11 @@ def run(s, ram, rom, dec, prop, log, screen):
                 pc, cycles = then, now
                 continue
         elif h == 0x1D:  # ORA abs,X
-            a = nz = a | rom_at(s, rom, cart, o + x)
+            a = nz = a | rom_byte(s, rom, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
         elif h == 0x19:  # ORA abs,Y
-            a = nz = a | rom_at(s, rom, cart, o + y)
+            a = nz = a | rom_byte(s, rom, cart, o + y)
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
             continue
         elif h == 0x49:  # EOR #
@@ -598,7 +621,7 @@ def run(s, ram, rom, dec, prop, log, screen):
                 pc, cycles = then, now
                 continue
         elif h == 0x5D:  # EOR abs,X
-            a = nz = a ^ rom_at(s, rom, cart, o + x)
+            a = nz = a ^ rom_byte(s, rom, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
 
@@ -691,6 +714,12 @@ def run(s, ram, rom, dec, prop, log, screen):
                 a = nz = int64(ram[sp & 0x7F])
                 pc, cycles = then, now
                 continue
+            if sp < 0x7F:
+                # The byte under the stack pointer is read first; its value stays in the latch.
+                s[S_CYCLES] = now
+                o = tia_read(s_at, prop_at, log_at, screen_at, sp & 15) | (0x68 & 0x3F)
+                sp += 1
+                at, h = 0x100 | sp, int64(LDA_TIA)
         elif h == 0x08:  # PHP
             s[S_NZ], s[S_C] = nz, c
             if sp >= 0x80:
@@ -708,6 +737,44 @@ def run(s, ram, rom, dec, prop, log, screen):
             pc, cycles = then, now
             continue
 
+        elif h == 0x6C:  # JMP (zp)
+            t = int64(ram[o & 0x7F]) | (int64(ram[(o + 1) & 0x7F]) << 8)
+            if t & 0x1000:
+                pc, cycles = t, now
+                continue
+        elif (
+            h == LDA_TIA or h == LDX_TIA or h == LDY_TIA or h == BIT_TIA
+            or h == AND_TIA or h == ORA_TIA or h == EOR_TIA or h == CMP_TIA
+        ):  # fmt: skip
+            at = o & 0xFF
+            o >>= 8
+
+        # ---- a TIA register as operand: `o` is what the bus carried before
+        if at >= 0:
+            s[S_CYCLES] = now
+            t = tia_read(s_at, prop_at, log_at, screen_at, at & 15) | (o & 0x3F)
+            pc, cycles = then, now
+            if h == LDA_TIA:
+                a = nz = t
+            elif h == LDX_TIA:
+                x = nz = t
+            elif h == LDY_TIA:
+                y = nz = t
+            elif h == BIT_TIA:
+                nz = (a & t) | ((t & 0x80) << 1)
+                s[S_V] = (t >> 6) & 1
+            elif h == AND_TIA:
+                a = nz = a & t
+            elif h == ORA_TIA:
+                a = nz = a | t
+            elif h == EOR_TIA:
+                a = nz = a ^ t
+            else:
+                t = a - t
+                c = 1 + (t >> 63)
+                nz = t & 0xFF
+            continue
+
         # ---- a store into the TIA
         if reg >= 3:
             pc, cycles = then, now
@@ -715,7 +782,7 @@ def run(s, ram, rom, dec, prop, log, screen):
             s[S_TOUCH] = now
             if LOGGED[reg]:
                 if s[S_LOGGED] == LOG_SIZE:
-                    replay(s, prop, log, int64(0), screen)
+                    replay_unit(s_at, prop_at, log_at, int64(0), screen_at)
                 n = s[S_LOGGED]
                 log[uintp(n)] = (now << 16) | (reg << 8) | value
                 s[S_LOGGED] = n + 1
@@ -726,7 +793,7 @@ def run(s, ram, rom, dec, prop, log, screen):
         if reg >= 0:
             pc = then
             s[S_CYCLES] = now
-            tia_write(s, prop, log, screen, reg, value)
+            tia_write(s_at, prop_at, log_at, screen_at, reg, value)
             cycles = s[S_CYCLES]
             if s[S_STOP]:
                 break
@@ -735,7 +802,7 @@ def run(s, ram, rom, dec, prop, log, screen):
         # ---- everything else
         s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC] = a, x, y, sp, pc & 0xFFFF
         s[S_NZ], s[S_C], s[S_CYCLES] = nz, c, cycles
-        step(s, ram, rom, prop, log, screen)
+        step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
         a, x, y, sp, pc = s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC]
         nz, c, cycles = s[S_NZ], s[S_C], s[S_CYCLES]
         base = 2 * s[S_BANK]

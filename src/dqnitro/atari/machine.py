@@ -8,8 +8,8 @@ from .bus import read
 from .layout import *
 from .loop import run
 from .rng import mt_next
-from .target import address, as_bytes, as_screen, as_state, as_words, device, unit
-from .tia import replay
+from .target import address, as_bytes, as_screen, as_state, device, unit
+from .tia import replay_unit
 
 U1 = np.uint64(1)
 SEVENS = np.uint64(0x0707070707070707)
@@ -53,9 +53,10 @@ def reset(s, ram, rom, prop, log, screen, mt):
     s[S_BANK] = 4096 if cart == CART_F8 or cart == CART_F8SC or cart == CART_DPC else 0
     s[S_SLICE0], s[S_SLICE1], s[S_SLICE2] = 4 << 10, 5 << 10, 6 << 10
     s[S_SP], s[S_NZ] = 0xFF, 1
+    handles = address(s), address(ram), address(rom), address(prop), address(log), address(screen)
     vector = np.int64(0xFFFC)
-    s[S_PC] = read(s, ram, rom, prop, log, screen, vector)
-    s[S_PC] |= read(s, ram, rom, prop, log, screen, vector + 1) << 8
+    s[S_PC] = read(*handles, vector)
+    s[S_PC] |= read(*handles, vector + 1) << 8
 
 
 @device
@@ -97,8 +98,7 @@ def grey_out(s, prop, screen):
 @unit
 def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
     """Run until VSYNC ends the frame. `draw` = 0: no pixels, everything else as always."""
-    s, ram, rom, dec = as_state(s_at), as_bytes(ram_at), as_bytes(rom_at), as_words(dec_at)
-    prop, log, screen = as_state(prop_at), as_state(log_at), as_screen(screen_at)
+    s, ram, prop, screen = as_state(s_at), as_bytes(ram_at), as_state(prop_at), as_screen(screen_at)
     if s[S_PARTIAL] == 0:
         begin_frame(s, ram, prop)
     s[S_PARTIAL] = 1
@@ -106,8 +106,8 @@ def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
     s[S_STOP] = 0
     s[S_LEFT] = MOST_INSTRUCTIONS
     if s[S_DEAD] == 0:
-        run(s, ram, rom, dec, prop, log, screen)
-    replay(s, prop, log, 3 * s[S_TOUCH], screen)
+        run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at)
+    replay_unit(s_at, prop_at, log_at, 3 * s[S_TOUCH], screen_at)
     s[S_LINES] = (s[S_CYCLES] - s[S_ORIGIN]) // 76
     if s[S_PARTIAL]:
         if s[S_GREYED] == 0:

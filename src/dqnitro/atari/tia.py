@@ -28,7 +28,7 @@ from .masks import (
     playfield_mask,
 )
 from .motion import motion, reset_class, reset_position, wrap
-from .target import address, as_screen, as_state, device, unit
+from .target import as_screen, as_state, device, unit
 
 # Object bits, in the order of the enable flags.
 P0, M0, P1, M1, BL, PF = 1, 2, 4, 8, 16, 32
@@ -505,8 +505,3 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
     s[S_BLANK], s[S_ARK], s[S_ARK_LOOK], s[S_HMOVE_CLOCK] = blank, ark, look, hmove_clock
     s[S_COLLISION] = collision
     return 0
-
-
-@device
-def replay(s, prop, log, until, screen):
-    replay_unit(address(s), address(prop), address(log), until, address(screen))
