@@ -12,8 +12,9 @@ So the grey picture of the last step is kept (`raw`, `source`), at the price of 
 from __future__ import annotations
 
 import numpy as np
-from numpy import int32, uint8
+from numpy import int32, int64, uint8
 
+from .controls import PADDLE_STEP
 from .environment import act, power_on, start_game
 from .games import FIRE, G_LIVES, G_TERMINAL, NOOP
 from .layout import *
@@ -57,23 +58,24 @@ def show_stale(p, luts, screen, raw, source, row, sums, columns, frame, channels
 
 
 @device
-def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed, powered):
+def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed):
     """Start a game, press FIRE where it is an action, wait some frames. A seed switches power off and on first."""
     game = o[O_GAME]
     if seed >= 0:
         mt_seed(mt, seed)
         mt_seed(mt_noops, seed)
         power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system)
-        start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system)
-    start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system)
+        start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+    start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
     noops = mt_below(mt_noops, o[O_NOOPS]) if o[O_NOOPS] > 0 else 0
+    always = prop[P_ALWAYS_DRAW]
     if o[O_FIRE]:
         noops -= 1
-        act(s, ram, rom, dec, prop, log, screen, game, g, mt, FIRE, sticky, 1)
-    for _ in range(noops):
-        act(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, 1)
+        act(s, ram, rom, dec, prop, log, screen, game, g, mt, FIRE, sticky, 1 if noops <= 0 else always)
+    for k in range(noops):
+        act(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, 1 if k == noops - 1 else always)
         if g[G_TERMINAL]:
-            start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system)
+            start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
 
 
 @device
@@ -115,10 +117,11 @@ def run(
             command = RESET
         if command == STEP:
             action = action_set[actions[b]]
+            s[S_PADDLE_STEP] = int64(PADDLE_STEP * abs(strengths[b]))
             over, lost, late, whole = False, False, False, False
             kept, spared = 0, False
             for left in range(o[O_SKIP], 0, -1):
-                drawn = 1 if left == 1 or (left == 2 and pool) else 0
+                drawn = 1 if left == 1 or (left == 2 and pool) else prop[P_ALWAYS_DRAW]
                 reward += act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, drawn)
                 e[E_ELAPSED] += 1
                 over = g[G_TERMINAL] != 0
@@ -159,7 +162,7 @@ def run(
                 command = RESET
         if command == RESET or command == SEEDED_RESET:
             seed = seeds[b] if command == SEEDED_RESET else -1
-            new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed, False)
+            new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
             e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], stack - 1
             for k in range(stack - 1):
                 for x in range(o[O_FRAME_BYTES]):

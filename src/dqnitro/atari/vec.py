@@ -21,6 +21,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize, roms, stepper
+from .decode import predecode
 from .rng import MT_SIZE
 from .workers import Job, Workers
 
@@ -180,9 +181,8 @@ class AtariVec(VectorEnv):
     def send(self, actions: np.ndarray) -> None:
         """Start a step of the environments that the last `recv` (or `reset`) returned."""
         batch = self._batch_of(actions)
-        if not self._waiting and self.batch_size == len(batch.ids):
-            self._flight.append(batch)
-            self._workers.start(batch.job)
+        if not self._waiting:
+            self._start(batch)
             return
         rows = zip(batch.ids, batch.commands, batch.seeds, batch.actions, batch.strengths, strict=True)
         self._waiting.extend((int(i), int(c), int(s), int(a), float(f)) for i, c, s, a, f in rows)
@@ -308,8 +308,15 @@ class AtariVec(VectorEnv):
                 self, np.array(ids, np.int32), np.array(commands), np.array(seeds, np.int64), np.array(actions),
                 np.array(strengths, np.float32),
             )  # fmt: skip
-            self._flight.append(batch)
-            self._workers.start(batch.job)
+            self._start(batch)
+
+    def _start(self, batch: Batch) -> None:
+        """Hand a batch to the threads, after those that it shares machines with (sent twice without a recv)."""
+        for earlier in self._flight:
+            if np.isin(batch.ids, earlier.ids).any():
+                earlier.job.wait()
+        self._flight.append(batch)
+        self._workers.start(batch.job)
 
     def _drop_flight(self) -> None:
         while self._flight:
@@ -377,7 +384,7 @@ def machine_of(rom: roms.Rom, game: games.Game) -> tuple[tuple[np.ndarray, np.nd
     ntsc[layout.P_PAL] = 0
     if rom.pal:
         ntsc[layout.P_HEIGHT] = 210
-    return (rom.image, np.zeros(1, np.uint32)), prop, ntsc
+    return (rom.image, predecode(rom)), prop, ntsc
 
 
 def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int) -> dict[str, np.ndarray]:
@@ -385,7 +392,7 @@ def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int
     return {
         "state": np.zeros((n, layout.S_SIZE), np.int64),
         "ram": np.zeros((n, 256), np.uint8),
-        "screen": np.zeros((n, 2, height, layout.WORDS), np.uint64),
+        "screen": np.zeros((n, 2, layout.ROWS, layout.WORDS), np.uint64),
         "rules": np.zeros((n, games.G_SIZE), np.int32),
         "rng_actions": np.zeros((n, MT_SIZE), np.uint32),
         "rng_machine": np.zeros((n, MT_SIZE), np.uint32),
@@ -404,5 +411,5 @@ def make_scratch(height: int, out_width: int) -> tuple[np.ndarray, ...]:
         np.zeros(resize.WIDTH + 8, np.float32),
         np.zeros(out_width, np.float32),
         np.zeros(out_width, np.float32),
-        np.zeros((height, layout.WORDS), np.uint64),
+        np.zeros((layout.ROWS, layout.WORDS), np.uint64),
     )

@@ -41,7 +41,9 @@ class Job:
                     self._done.release()
 
     def wait(self) -> None:
-        self._done.acquire()
+        """Until all chunks are done; may be called more than once."""
+        with self._done:
+            pass
         if self.error is not None:
             raise self.error
 
@@ -87,3 +89,4 @@ class Workers:
             os.sched_setaffinity(0, {(self.first_core + worker) % (os.cpu_count() or 1)})
         while (job := self._jobs.get()) is not None:
             job.run(worker)
+            del job  # a sleeping thread must not hold on to the arrays of its last job
