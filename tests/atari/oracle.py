@@ -52,11 +52,11 @@ class OneEnv:
         ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         self.o, self.rom = options, str(roms.get_rom_path(game))
         self.ale = ALEInterface()
-        self.draws = np.random.RandomState(0)  # noqa: NPY002
+        self.draws = np.random.RandomState(0)
         self.over = False
 
     def load(self, seed: int) -> None:
-        self.draws = np.random.RandomState(seed)  # noqa: NPY002
+        self.draws = np.random.RandomState(seed)
         self.ale = ALEInterface()
         self.ale.setFloat("repeat_action_probability", self.o.repeat_action_probability)
         self.ale.setInt("random_seed", seed)

@@ -139,7 +139,7 @@ def test_every_colour_of_ntsc_equals_ale(tmp_path) -> None:  # type: ignore[no-u
 def test_twister_equals_numpy(seed: int) -> None:
     mt = np.zeros(rng.MT_SIZE, np.uint32)
     rng.mt_seed(mt, seed)
-    theirs = np.random.RandomState(seed).randint(0, 2**32, 2000, dtype=np.uint64)  # noqa: NPY002
+    theirs = np.random.RandomState(seed).randint(0, 2**32, 2000, dtype=np.uint64)
     assert [rng.mt_next(mt) for _ in range(2000)] == theirs.tolist()
 
 

@@ -12,7 +12,7 @@ import pytest
 from ale_py import AtariVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Oracle, Options
+from oracle import Options, Oracle
 
 from dqnitro.atari import AtariVec
 from dqnitro.atari.games import NAMES
@@ -117,7 +117,9 @@ def test_all_games_equal_ale(game: str) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    game=st.sampled_from(["breakout", "ms_pacman", "qbert", "double_dunk", "air_raid", "tetris", "freeway", "tic_tac_toe_3d"]),
+    game=st.sampled_from(
+        ["breakout", "ms_pacman", "qbert", "double_dunk", "air_raid", "tetris", "freeway", "tic_tac_toe_3d"]
+    ),
     options=st.fixed_dictionaries(
         {
             "frameskip": st.integers(1, 6),

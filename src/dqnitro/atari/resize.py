@@ -31,7 +31,7 @@ class Taps(NamedTuple):
     """Which source pixels feed each output pixel of one axis, and how much."""
 
     first: np.ndarray  # int32[n_out]
-    count: np.ndarray  # int32[n_out]
+    taps: np.ndarray  # int32[n_out]
     weight: np.ndarray  # float32[most, n_out]
     units: np.ndarray  # float32[most, n_out], whole numbers summing to `total` for each output
     total: int
@@ -118,7 +118,7 @@ def plan(height: int, out_height: int, out_width: int) -> Plan:
         kind = FLOAT
     touched = np.zeros((WORDS, 2), np.int32)
     for k in range(WORDS):
-        hit = np.flatnonzero((x.first < 8 * k + 8) & (x.first + x.count > 8 * k))
+        hit = np.flatnonzero((x.first < 8 * k + 8) & (x.first + x.taps > 8 * k))
         touched[k] = (hit[0], hit[-1] + 1) if len(hit) else (0, 0)
     total = x.total * y.total
     return Plan(kind, height, out_height, out_width, *x[:4], *y[:4], total, touched)
@@ -153,7 +153,7 @@ def row_differs(a64, b64, y):
 
 @device
 def update_row(a, a64, b, b64, y, lut, raw, row):
-    """Bring the grey `row` from screen row y - 1 to y, and keep it in `raw`; returns the changed words as first << 8 | last."""
+    """Bring the grey `row` from screen row y - 1 to y, and keep it in `raw`; returns first << 8 | last changed word."""
     low, high = WORDS, 0
     for k in range(WORDS):
         if y == 0 or a64[y, k] != a64[y - 1, k] or b64[y, k] != b64[y - 1, k]:

@@ -63,7 +63,8 @@ GOLF, OTHELLO, PITFALL, QBERT = _twist("miniature_golf"), _twist("othello"), _tw
 RIVERRAID, KEPT, GUNNER = _twist("riverraid"), _twist("score_kept_when_over"), _twist("star_gunner")
 SUPERMAN, TENNIS, TETRIS, OXO = _twist("superman"), _twist("tennis"), _twist("tetris"), _twist("tic_tac_toe_3d")
 TIME_PILOT, CHECKERS, CHESS = _twist("time_pilot"), _twist("video_checkers"), _twist("video_chess")
-CUBE, PINBALL, WIZARD, ZAPPER = _twist("video_cube"), _twist("video_pinball"), _twist("wizard_of_wor"), _twist("word_zapper")
+CUBE, PINBALL = _twist("video_cube"), _twist("video_pinball")
+WIZARD, ZAPPER = _twist("wizard_of_wor"), _twist("word_zapper")
 
 
 @device

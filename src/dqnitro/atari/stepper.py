@@ -17,7 +17,15 @@ from numpy import int32, int64, uint8
 from .controls import PADDLE_STEP
 from .environment import act, power_on, start_game
 from .games import FIRE, G_LIVES, G_TERMINAL, NOOP
-from .layout import *
+from .layout import (
+    P_ALWAYS_DRAW,
+    S_BUFFER,
+    S_EPISODE_FRAMES,
+    S_PADDLE_STEP,
+    S_PARTIAL,
+    S_TOTAL_FRAMES,
+    WORDS,
+)
 from .resize import WIDTH, resize_codes, resize_gray
 from .rng import mt_below, mt_seed
 from .target import device
@@ -160,7 +168,7 @@ def run(
             if o[O_SAME_STEP] and e[E_OVER]:
                 stack_into(frames, slot, final_obs[b])
                 command = RESET
-        if command == RESET or command == SEEDED_RESET:
+        if command in (RESET, SEEDED_RESET):
             seed = seeds[b] if command == SEEDED_RESET else -1
             new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
             e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], stack - 1

@@ -107,6 +107,8 @@ class AtariVec(VectorEnv):
         options[stepper.O_SAME_STEP] = self.autoreset_mode == AutoresetMode.SAME_STEP
         options[stepper.O_FRAME_BYTES] = img_height * img_width * channels
         self._options = options
+        self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
+        self._unused_final: np.ndarray | None = None
         self._memory = make_memory(num_envs, rom.height, stack_num, img_height * img_width * channels, channels)
 
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
@@ -152,7 +154,8 @@ class AtariVec(VectorEnv):
         chosen = self._chosen(options)
         if len(chosen) < self.num_envs:
             if self._last_ids is None:
-                raise RuntimeError(f"The first reset() must reset every environment (got {len(chosen)} of {self.num_envs})")
+                count = f"{len(chosen)} of {self.num_envs}"
+                raise RuntimeError(f"The first reset() must reset every environment (got {count})")
             if self.batch_size != self.num_envs:
                 raise RuntimeError("partial resets need batch_size == num_envs")
         seeds = self._seeds(seed, len(chosen))
@@ -228,7 +231,8 @@ class AtariVec(VectorEnv):
             )
         for key, array in self._memory.items():
             if array.shape != state[key].shape:
-                raise ValueError(f"{key} has shape {state[key].shape} in the state, {array.shape} here. hint: num_envs?")
+                shapes = f"{state[key].shape} in the state, {array.shape} here"
+                raise ValueError(f"{key} has shape {shapes}. hint: is num_envs the same?")
         self._drop_flight()
         for key, array in self._memory.items():
             array[...] = state[key]
@@ -242,9 +246,8 @@ class AtariVec(VectorEnv):
             return np.arange(self.num_envs)
         mask = options["reset_mask"]
         if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            raise TypeError(
-                f"`reset_mask` must be a boolean numpy array, got {type(mask)} with dtype {getattr(mask, 'dtype', None)}"
-            )
+            kind = f"{type(mask)} with dtype {getattr(mask, 'dtype', None)}"
+            raise TypeError(f"`reset_mask` must be a boolean numpy array, got {kind}")
         if mask.shape != (self.num_envs,):
             raise ValueError(f"`reset_mask` must have shape {(self.num_envs,)}, got {mask.shape}")
         return np.flatnonzero(mask)
@@ -259,9 +262,8 @@ class AtariVec(VectorEnv):
             seeds = np.arange(seed, seed + n)
         elif isinstance(seed, np.ndarray):
             if seed.shape != (n,):
-                raise ValueError(
-                    f"`seed` must have one entry per sub-environment being reset, expected shape {(n,)}, got {seed.shape}"
-                )
+                shapes = f"expected shape {(n,)}, got {seed.shape}"
+                raise ValueError(f"`seed` must have one entry per sub-environment being reset, {shapes}")
             seeds = seed
         else:
             raise TypeError("Unsupported seed type")
@@ -334,8 +336,11 @@ class AtariVec(VectorEnv):
             "frame_number": r[stepper.R_FRAMES],
             "episode_frame_number": r[stepper.R_EPISODE_FRAMES],
         }
-        if batch.final_obs is not None and (batch.terminated.any() or batch.truncated.any()):
-            info["final_obs"] = batch.final_obs
+        if batch.final_obs is not None:
+            if batch.terminated.any() or batch.truncated.any():
+                info["final_obs"] = batch.final_obs
+            else:
+                self._unused_final = batch.final_obs
         return batch.obs, r[stepper.R_REWARD], batch.terminated, batch.truncated, info
 
 
@@ -361,13 +366,20 @@ class Batch:
         self.actions = np.zeros(n, np.int64) if actions is None else actions
         self.strengths = np.ones(n, np.float32) if strengths is None else strengths
         self.obs = env._buffers.take()
-        self.final_obs = np.zeros_like(self.obs) if env._options[stepper.O_SAME_STEP] else None
+        self.final_obs: np.ndarray | None = None
+        if env._same_step:
+            # zeros until an episode ends; then it is the caller's and the next batch gets another one
+            self.final_obs, env._unused_final = env._unused_final, None
+            if self.final_obs is None:
+                self.final_obs = np.zeros_like(self.obs)
         self.results = np.empty((stepper.R_SIZE, n), np.int32)
         self.terminated, self.truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
         flat = self.obs.reshape(n, -1)
         final = flat if self.final_obs is None else self.final_obs.reshape(n, -1)
-        call = (ids, self.commands, self.seeds, self.actions, self.strengths, *env._memory.values(), *env._rom,
-                env._prop, env._ntsc, env._options, env._sticky, env._actions, env._plan, env._luts)  # fmt: skip
+        call: tuple[Any, ...] = (
+            ids, self.commands, self.seeds, self.actions, self.strengths, *env._memory.values(), *env._rom,
+            env._prop, env._ntsc, env._options, env._sticky, env._actions, env._plan, env._luts,
+        )  # fmt: skip
         out = flat, final, self.results, self.terminated, self.truncated
 
         def work(worker: int, lo: int, hi: int) -> None:

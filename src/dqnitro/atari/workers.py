@@ -20,7 +20,8 @@ class Job:
     """One batch: `work(worker, lo, hi)` for all chunks of `range(n)`."""
 
     def __init__(self, work: Callable[[int, int, int], None], n: int, threads: int) -> None:
-        self.work, self.n = work, n
+        self._work: Callable[[int, int, int], None] | None = work
+        self.n = n
         self.size = max(1, n // (threads * CHUNKS_PER_THREAD)) if threads > 1 else n
         self.chunks = -(-n // self.size)
         self._take, self._finish = count(), count()  # next() on a count is atomic under the GIL
@@ -32,12 +33,13 @@ class Job:
         """Take chunks until none is left."""
         while (k := next(self._take)) < self.chunks:
             try:
-                if self.error is None:
-                    self.work(worker, k * self.size, min((k + 1) * self.size, self.n))
+                if self.error is None and self._work is not None:
+                    self._work(worker, k * self.size, min((k + 1) * self.size, self.n))
             except BaseException as error:  # reaches the caller through `wait`
                 self.error = error
             finally:
                 if next(self._finish) == self.chunks - 1:
+                    self._work = None  # a thread that comes late must not hold on to the arrays of the batch
                     self._done.release()
 
     def wait(self) -> None:
@@ -89,4 +91,3 @@ class Workers:
             os.sched_setaffinity(0, {(self.first_core + worker) % (os.cpu_count() or 1)})
         while (job := self._jobs.get()) is not None:
             job.run(worker)
-            del job  # a sleeping thread must not hold on to the arrays of its last job
