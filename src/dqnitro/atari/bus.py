@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405
 """The 13-bit bus: which chip answers an address, and the latch that keeps the last byte seen.
 
 These functions do everything that an access can do, at the pace of a function call. The fast loop of
@@ -16,8 +17,9 @@ from .tia import LOGGED, replay_unit
 
 
 @device
-def input_read(s, port, cycles):
+def input_read(s_at, port, cycles):
     """INPT0..INPT5: ports 8..13."""
+    s = as_state(s_at)
     if port >= 12:
         return s[S_FIRE0 + port - 12]
     need = s[S_POT0 + port - 8]
@@ -46,7 +48,7 @@ def tia_read(s_at, prop_at, log_at, screen_at, port):
         return ((pair & 1) << 7) | ((pair & 2) << 5)
     if port >= 14:
         return int64(0)
-    return input_read(s, port, s[S_CYCLES])
+    return input_read(s_at, port, s[S_CYCLES])
 
 
 @device
@@ -84,11 +86,11 @@ def tia_write(s_at, prop_at, log_at, screen_at, address, value):
 def read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address):
     s = as_state(s_at)
     if address & 0x1000:
-        value = cart_read(s, as_bytes(ram_at), as_bytes(rom_at), as_state(prop_at), address)
+        value = cart_read(s_at, ram_at, rom_at, prop_at, address)
     elif address & 0x80 == 0:
         value = tia_read(s_at, prop_at, log_at, screen_at, address & 15) | (s[S_LATCH] & 0x3F)
     elif address & 0x200:
-        value = riot_read(s, address)
+        value = riot_read(s_at, address)
     else:
         value = int64(as_bytes(ram_at)[address & 0x7F])
     s[S_LATCH] = value
@@ -99,11 +101,11 @@ def read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address):
 def write(s_at, ram_at, prop_at, log_at, screen_at, address, value):
     s = as_state(s_at)
     if address & 0x1000:
-        cart_write(s, as_bytes(ram_at), as_state(prop_at), address, value)
+        cart_write(s_at, ram_at, prop_at, address, value)
     elif address & 0x80 == 0:
         tia_write(s_at, prop_at, log_at, screen_at, address, value)
     elif address & 0x200:
-        riot_write(s, address, value)
+        riot_write(s_at, address, value)
     else:
         as_bytes(ram_at)[address & 0x7F] = value
     s[S_LATCH] = value

@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405
 """Cartridges: what an access to the upper half of the address space does, for each way of switching banks.
 
 `S_BANK` is the offset of the current 4K bank in the image. A hot spot switches on reads and writes alike, and a
@@ -9,14 +10,16 @@ from __future__ import annotations
 from numpy import int64
 
 from .layout import *
-from .target import device
+from .target import as_bytes, as_state, device
 
 DPC_DISPLAY = 8192  # offset of the display data in a DPC image
 
 
 @device
-def switch(s, prop, a):
+def switch(s_at, prop_at, a):
     """React to an access of cartridge offset a = address & 0xFFF."""
+    s = as_state(s_at)
+    prop = as_state(prop_at)
     cart = prop[P_CART]
     if cart == CART_F8 or cart == CART_F8SC or cart == CART_DPC:
         if a == 0xFF8 or a == 0xFF9:
@@ -29,15 +32,18 @@ def switch(s, prop, a):
 
 
 @device
-def dpc_clock(s):
+def dpc_clock(s_at):
+    s = as_state(s_at)
     r = s[S_DPC_RANDOM]
     bit = (r >> 7) ^ (r >> 5) ^ (r >> 4) ^ (r >> 3) ^ 1
     s[S_DPC_RANDOM] = ((r << 1) | (bit & 1)) & 0xFF
 
 
 @device
-def dpc_read(s, rom, a):
+def dpc_read(s_at, rom_at, a):
     """A data fetcher's register. The music voices only reach the sound chip: they read as silence."""
+    s = as_state(s_at)
+    rom = as_bytes(rom_at)
     i = a & 7
     function = (a >> 3) & 7
     counter = s[S_DPC_COUNTER + i]
@@ -62,7 +68,8 @@ def dpc_read(s, rom, a):
 
 
 @device
-def dpc_write(s, a, value):
+def dpc_write(s_at, a, value):
+    s = as_state(s_at)
     i = a & 7
     function = (a >> 3) & 7
     music = (s[S_DPC_MUSIC] >> i) & 1
@@ -83,11 +90,15 @@ def dpc_write(s, a, value):
 
 
 @device
-def cart_read(s, ram, rom, prop, address):
+def cart_read(s_at, ram_at, rom_at, prop_at, address):
+    s = as_state(s_at)
+    ram = as_bytes(ram_at)
+    rom = as_bytes(rom_at)
+    prop = as_state(prop_at)
     a = address & 0xFFF
     cart = prop[P_CART]
     if cart == CART_E0:
-        switch(s, prop, a)
+        switch(s_at, prop_at, a)
         segment = a >> 10
         base = 7 << 10 if segment == 3 else s[S_SLICE0 + segment]
         return int64(rom[base + (a & 0x3FF)])
@@ -97,22 +108,25 @@ def cart_read(s, ram, rom, prop, address):
         if 0x80 <= a < 0x100:
             return int64(ram[a])  # the read port's offsets are the array's
     elif cart == CART_DPC and (a < 0x80 or a >= 0xFC0):
-        dpc_clock(s)
+        dpc_clock(s_at)
         if a < 0x40:
-            return dpc_read(s, rom, a)
-    switch(s, prop, a)
+            return dpc_read(s_at, rom_at, a)
+    switch(s_at, prop_at, a)
     return int64(rom[s[S_BANK] + a])
 
 
 @device
-def cart_write(s, ram, prop, address, value):
+def cart_write(s_at, ram_at, prop_at, address, value):
+    s = as_state(s_at)
+    ram = as_bytes(ram_at)
+    prop = as_state(prop_at)
     a = address & 0xFFF
     cart = prop[P_CART]
     if cart == CART_F8SC or cart == CART_F6SC:
         if a < 0x80:
             ram[0x80 + a] = value
     elif cart == CART_DPC:
-        dpc_clock(s)
+        dpc_clock(s_at)
         if 0x40 <= a < 0x80:
-            dpc_write(s, a, value)
-    switch(s, prop, a)
+            dpc_write(s_at, a, value)
+    switch(s_at, prop_at, a)

@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405
 """Joysticks, paddles and console switches: what an action does to the machine's input lines."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405
 """The 6507, one instruction at a time: complete, plain, and the reference for the fast loop of ``machine.py``.
 
 All cycles of an instruction are counted before its operand is read or written; there are no dummy accesses but the
@@ -46,7 +47,8 @@ def subtract_decimal(a, v, c):
 
 
 @device
-def add(s, v):
+def add(s_at, v):
+    s = as_state(s_at)
     a, c = s[S_A], s[S_C]
     if s[S_D]:
         packed = add_decimal(a, v, c)
@@ -59,25 +61,28 @@ def add(s, v):
 
 
 @device
-def subtract(s, v):
+def subtract(s_at, v):
+    s = as_state(s_at)
     if s[S_D]:
         packed = subtract_decimal(s[S_A], v, s[S_C])
         s[S_A] = s[S_NZ] = packed & 0xFF
         s[S_C] = (packed >> 8) & 1
         s[S_V] = (packed >> 9) & 1
     else:
-        add(s, v ^ 0xFF)
+        add(s_at, v ^ 0xFF)
 
 
 @device
-def compare(s, register, v):
+def compare(s_at, register, v):
+    s = as_state(s_at)
     s[S_C] = 1 if register >= v else 0
     s[S_NZ] = (register - v) & 0xFF
 
 
 @device
-def flags(s):
+def flags(s_at):
     """The status byte as it is pushed."""
+    s = as_state(s_at)
     nz = s[S_NZ]
     return (
         (0x80 if nz & 0x180 else 0)
@@ -91,13 +96,15 @@ def flags(s):
 
 
 @device
-def set_flags(s, byte):
+def set_flags(s_at, byte):
+    s = as_state(s_at)
     s[S_NZ] = ((byte & 0x80) << 1) | (0 if byte & 2 else 1)
     s[S_V], s[S_D], s[S_I], s[S_C] = (byte >> 6) & 1, (byte >> 3) & 1, (byte >> 2) & 1, byte & 1
 
 
 @device
-def arr(s, v):
+def arr(s_at, v):
+    s = as_state(s_at)
     a, c = s[S_A], s[S_C]
     t = a & v
     result = (t >> 1) | (c << 7)
@@ -117,8 +124,9 @@ def arr(s, v):
 
 
 @device
-def operate(s, op, v):
+def operate(s_at, op, v):
     """An operation on a value that was read."""
+    s = as_state(s_at)
     if op == LDA:
         s[S_A] = s[S_NZ] = v
     elif op == LDX:
@@ -132,15 +140,15 @@ def operate(s, op, v):
     elif op == EOR:
         s[S_A] = s[S_NZ] = s[S_A] ^ v
     elif op == ADC:
-        add(s, v)
+        add(s_at, v)
     elif op == SBC:
-        subtract(s, v)
+        subtract(s_at, v)
     elif op == CMP:
-        compare(s, s[S_A], v)
+        compare(s_at, s[S_A], v)
     elif op == CPX:
-        compare(s, s[S_X], v)
+        compare(s_at, s[S_X], v)
     elif op == CPY:
-        compare(s, s[S_Y], v)
+        compare(s_at, s[S_Y], v)
     elif op == BIT:
         s[S_NZ] = (s[S_A] & v) | ((v & 0x80) << 1)
         s[S_V] = (v >> 6) & 1
@@ -156,7 +164,7 @@ def operate(s, op, v):
         s[S_C] = t & 1
         s[S_A] = s[S_NZ] = t >> 1
     elif op == ARR:
-        arr(s, v)
+        arr(s_at, v)
     elif op == ANE:
         s[S_A] = s[S_NZ] = (s[S_A] | 0xEE) & s[S_X] & v
     elif op == LXA:
@@ -168,8 +176,9 @@ def operate(s, op, v):
 
 
 @device
-def stored(s, op, address):
+def stored(s_at, op, address):
     """The byte that a store writes."""
+    s = as_state(s_at)
     high = ((address >> 8) + 1) & 0xFF
     if op == STA:
         return s[S_A]
@@ -190,8 +199,9 @@ def stored(s, op, address):
 
 
 @device
-def shifted(s, op, v):
+def shifted(s_at, op, v):
     """The new value of a shift; sets C, N and Z."""
+    s = as_state(s_at)
     if op == ASL or op == SLO or op == ASLA:
         w = (v << 1) & 0xFF
         s[S_C] = v >> 7
@@ -209,8 +219,9 @@ def shifted(s, op, v):
 
 
 @device
-def changed(s, op, v):
+def changed(s_at, op, v):
     """The new value of a read-modify-write operation; sets its flags, but not those of a second part."""
+    s = as_state(s_at)
     if op == INC or op == ISB:
         w = (v + 1) & 0xFF
         s[S_NZ] = w
@@ -218,13 +229,14 @@ def changed(s, op, v):
         w = (v - 1) & 0xFF
         s[S_NZ] = w
     else:
-        w = shifted(s, op, v)
+        w = shifted(s_at, op, v)
     return w
 
 
 @device
-def after_change(s, op, w):
+def after_change(s_at, op, w):
     """The second part of the undocumented read-modify-write operations."""
+    s = as_state(s_at)
     if op == SLO:
         s[S_A] = s[S_NZ] = s[S_A] | w
     elif op == RLA:
@@ -232,18 +244,19 @@ def after_change(s, op, w):
     elif op == SRE:
         s[S_A] = s[S_NZ] = s[S_A] ^ w
     elif op == RRA:
-        add(s, w)
+        add(s_at, w)
     elif op == DCP:
-        compare(s, s[S_A], w)
+        compare(s_at, s[S_A], w)
     elif op == ISB:
-        subtract(s, w)
+        subtract(s_at, w)
 
 
 @device
-def register_operation(s, op):
+def register_operation(s_at, op):
     """Operations without memory."""
+    s = as_state(s_at)
     if op <= RORA:
-        s[S_A] = shifted(s, op, s[S_A])
+        s[S_A] = shifted(s_at, op, s[S_A])
     elif op == TAX:
         s[S_X] = s[S_NZ] = s[S_A]
     elif op == TXA:
@@ -275,7 +288,8 @@ def register_operation(s, op):
 
 
 @device
-def taken(s, op):
+def taken(s_at, op):
+    s = as_state(s_at)
     if op == BPL:
         return s[S_NZ] & 0x180 == 0
     if op == BMI:
@@ -355,29 +369,29 @@ def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
     # ---- execution
     if op < FIRST_STORE:
         if mode == IMM:
-            operate(s, op, address)
+            operate(s_at, op, address)
         elif mode != IMP:
-            operate(s, op, read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address))
+            operate(s_at, op, read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address))
     elif op < FIRST_CHANGE:
-        write(s_at, ram_at, prop_at, log_at, screen_at, address, stored(s, op, address))
+        write(s_at, ram_at, prop_at, log_at, screen_at, address, stored(s_at, op, address))
     elif op < FIRST_REGISTER:
-        w = changed(s, op, read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address))
+        w = changed(s_at, op, read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address))
         write(s_at, ram_at, prop_at, log_at, screen_at, address, w)
-        after_change(s, op, w)
+        after_change(s_at, op, w)
     elif op <= SED:
-        register_operation(s, op)
+        register_operation(s_at, op)
     elif op == PHA:
         push(s_at, ram_at, prop_at, log_at, screen_at, s[S_A])
     elif op == PHP:
-        push(s_at, ram_at, prop_at, log_at, screen_at, flags(s))
+        push(s_at, ram_at, prop_at, log_at, screen_at, flags(s_at))
     elif op == PLA:
         read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
         s[S_A] = s[S_NZ] = pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
     elif op == PLP:
         read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
-        set_flags(s, pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at))
+        set_flags(s_at, pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at))
     elif op <= BEQ:
-        if taken(s, op):
+        if taken(s_at, op):
             target = s[S_PC] + (address ^ 0x80) - 0x80
             s[S_CYCLES] += 1 if (target ^ s[S_PC]) & 0xFF00 == 0 else 2
             s[S_PC] = target & 0xFFFF
@@ -397,7 +411,7 @@ def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
     elif op == RTS or op == RTI:
         read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
         if op == RTI:
-            set_flags(s, pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at))
+            set_flags(s_at, pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at))
         low = pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
         s[S_PC] = low | (pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at) << 8)
         if op == RTS:
@@ -406,7 +420,7 @@ def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
         fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
         push(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] >> 8)
         push_again(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] & 0xFF)
-        push_again(s_at, ram_at, prop_at, log_at, screen_at, flags(s))
+        push_again(s_at, ram_at, prop_at, log_at, screen_at, flags(s_at))
         s[S_I] = 1
         vector = int64(0xFFFE)
         low = read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, vector)

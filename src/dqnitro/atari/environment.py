@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405
 """A game on the machine: power-on, start of a game, one action for one frame. All compiled, no Python in between.
 
 Arguments, in this order everywhere: the machine (``s, ram, rom, dec, prop, log, screen``, see ``layout.py``), then

@@ -49,10 +49,16 @@ from __future__ import annotations
     # Hidden TIA state: first copy of a player suppressed, HMOVE blank due, cosmic-ark bug (active, counter, how
     # missile 0 looks: 0 normal, 1 stretched, 2 hidden), clock of the last HMOVE, colour loss, collision latches
     S_SUPPRESS0, S_SUPPRESS1, S_BLANK, S_ARK, S_ARK_COUNT, S_ARK_LOOK, S_HMOVE_CLOCK, S_LOSS, S_COLLISION,
+    # Derived by the TIA, kept so that nothing is worked out twice: graphics in use (leftmost pixel in bit 0), objects
+    # enabled, objects whose mask is out of date, pixels of the line already evaluated, whole line evaluated and
+    # unchanged since, then the masks: three words for each of P0, M0, P1, M1, BL, PF
+    S_SHAPE0, S_SHAPE1, S_PRESENT, S_DIRTY, S_FROM, S_SETTLED,
+    S_MASK_P0, _41, _42, S_MASK_M0, _44, _45, S_MASK_P1, _47, _48,
+    S_MASK_M1, _50, _51, S_MASK_BL, _53, _54, S_MASK_PF, _56, _57,
     # Console: paddle positions, how far one action moves a paddle, actions stored for stickiness, frame numbers
     S_PADDLE0, S_PADDLE1, S_PADDLE_STEP, S_STICKY_A, S_EPISODE_FRAMES, S_TOTAL_FRAMES,
     S_SIZE,
-) = range(136)
+) = range(160)
 
 (
     P_CART, P_Y_START, P_HEIGHT, P_PAL, P_HMOVE_BLANKS, P_SWAP_PORTS, P_PADDLES, P_SWAP_PADDLES, P_RIGHT_PADDLES,

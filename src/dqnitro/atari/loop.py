@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405
 """The CPU at full speed: predecoded instructions, registers in locals, one long chain of cases.
 
 The compiler turns the chain into a jump table. A case that does not hold (an operand elsewhere than expected, a rare
@@ -48,8 +49,10 @@ LOW8 = uint32(0xFF)
 
 
 @device
-def rom_byte(s, rom, cart, address):
+def rom_byte(s_at, rom_at, cart, address):
     """A byte of the plain window."""
+    s = as_state(s_at)
+    rom = as_bytes(rom_at)
     if cart == CART_E0:
         segment = (address >> 10) & 3
         base = int64(7 << 10) if segment == 3 else s[S_SLICE0 + segment]
@@ -106,11 +109,11 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 continue
             at, h = t, int64(LDA_TIA)
         elif h == 0xBD:  # LDA abs,X
-            a = nz = rom_byte(s, rom, cart, o + x)
+            a = nz = rom_byte(s_at, rom_at, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
         elif h == 0xB9:  # LDA abs,Y
-            a = nz = rom_byte(s, rom, cart, o + y)
+            a = nz = rom_byte(s_at, rom_at, cart, o + y)
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
             continue
         elif h == 0xB1:  # LDA (zp),Y
@@ -119,7 +122,7 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 t = first + (int64(ram[(o + 1) & 0x7F]) << 8) + y
                 if t & 0x1000:
                     if low <= t & 0xFFF < high:
-                        a = nz = rom_byte(s, rom, cart, t)
+                        a = nz = rom_byte(s_at, rom_at, cart, t)
                         pc, cycles = then, now + ((first + y) >> 8)
                         continue
                 elif t & 0x280 == 0x80:
@@ -131,7 +134,7 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
             t = o + index
             now += ((o & 0xFF) + index) >> 8
             if t & 0x1000 and low <= t & 0xFFF < high:
-                value = rom_byte(s, rom, cart, t)
+                value = rom_byte(s_at, rom_at, cart, t)
             elif t & 0x1280 == 0x80:
                 value = int64(ram[t & 0x7F])
             else:
@@ -161,7 +164,7 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 pc, cycles = then, now
                 continue
         elif h == 0xBE:  # LDX abs,Y
-            x = nz = rom_byte(s, rom, cart, o + y)
+            x = nz = rom_byte(s_at, rom_at, cart, o + y)
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
             continue
         elif h == 0xA0:  # LDY #
@@ -179,7 +182,7 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 pc, cycles = then, now
                 continue
         elif h == 0xBC:  # LDY abs,X
-            y = nz = rom_byte(s, rom, cart, o + x)
+            y = nz = rom_byte(s_at, rom_at, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
 
@@ -348,12 +351,12 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 continue
         elif h == LDA_INPUT:
             s[S_TOUCH] = now - origin
-            a = nz = input_read(s, o & 15, now) | (o >> 8)
+            a = nz = input_read(s_at, o & 15, now) | (o >> 8)
             pc, cycles = then, now
             continue
         elif h == BIT_INPUT:
             s[S_TOUCH] = now - origin
-            t = input_read(s, o & 15, now) | (o >> 8)
+            t = input_read(s_at, o & 15, now) | (o >> 8)
             nz = (a & t) | ((t & 0x80) << 1)
             s[S_V] = (t >> 6) & 1
             pc, cycles = then, now
@@ -454,10 +457,10 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 else:
                     h = int64(0)
             elif h == 0x7D:
-                value = rom_byte(s, rom, cart, o + x)
+                value = rom_byte(s_at, rom_at, cart, o + x)
                 now += ((o & 0xFF) + x) >> 8
             elif h == 0x79:
-                value = rom_byte(s, rom, cart, o + y)
+                value = rom_byte(s_at, rom_at, cart, o + y)
                 now += ((o & 0xFF) + y) >> 8
             if h != 0:
                 if s[S_D]:
@@ -482,10 +485,10 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 else:
                     h = int64(0)
             elif h == 0xFD:
-                value = rom_byte(s, rom, cart, o + x)
+                value = rom_byte(s_at, rom_at, cart, o + x)
                 now += ((o & 0xFF) + x) >> 8
             elif h == 0xF9:
-                value = rom_byte(s, rom, cart, o + y)
+                value = rom_byte(s_at, rom_at, cart, o + y)
                 now += ((o & 0xFF) + y) >> 8
             if h != 0:
                 if s[S_D]:
@@ -521,13 +524,13 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 pc, cycles = then, now
                 continue
         elif h == 0xDD:  # CMP abs,X
-            t = a - rom_byte(s, rom, cart, o + x)
+            t = a - rom_byte(s_at, rom_at, cart, o + x)
             c = 1 + (t >> 63)
             nz = t & 0xFF
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
         elif h == 0xD9:  # CMP abs,Y
-            t = a - rom_byte(s, rom, cart, o + y)
+            t = a - rom_byte(s_at, rom_at, cart, o + y)
             c = 1 + (t >> 63)
             nz = t & 0xFF
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
@@ -577,11 +580,11 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 pc, cycles = then, now
                 continue
         elif h == 0x3D:  # AND abs,X
-            a = nz = a & rom_byte(s, rom, cart, o + x)
+            a = nz = a & rom_byte(s_at, rom_at, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
         elif h == 0x39:  # AND abs,Y
-            a = nz = a & rom_byte(s, rom, cart, o + y)
+            a = nz = a & rom_byte(s_at, rom_at, cart, o + y)
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
             continue
         elif h == 0x09:  # ORA #
@@ -599,11 +602,11 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 pc, cycles = then, now
                 continue
         elif h == 0x1D:  # ORA abs,X
-            a = nz = a | rom_byte(s, rom, cart, o + x)
+            a = nz = a | rom_byte(s_at, rom_at, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
         elif h == 0x19:  # ORA abs,Y
-            a = nz = a | rom_byte(s, rom, cart, o + y)
+            a = nz = a | rom_byte(s_at, rom_at, cart, o + y)
             pc, cycles = then, now + (((o & 0xFF) + y) >> 8)
             continue
         elif h == 0x49:  # EOR #
@@ -621,7 +624,7 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
                 pc, cycles = then, now
                 continue
         elif h == 0x5D:  # EOR abs,X
-            a = nz = a ^ rom_byte(s, rom, cart, o + x)
+            a = nz = a ^ rom_byte(s_at, rom_at, cart, o + x)
             pc, cycles = then, now + (((o & 0xFF) + x) >> 8)
             continue
 
@@ -723,16 +726,16 @@ def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
         elif h == 0x08:  # PHP
             s[S_NZ], s[S_C] = nz, c
             if sp >= 0x80:
-                ram[sp & 0x7F] = flags(s)
+                ram[sp & 0x7F] = flags(s_at)
             else:
-                reg, value = sp & 63, flags(s)
+                reg, value = sp & 63, flags(s_at)
             sp = (sp - 1) & 0xFF
             if reg < 0:
                 pc, cycles = then, now
                 continue
         elif h == 0x28 and 0x7F <= sp < 0xFF:  # PLP
             sp += 1
-            set_flags(s, int64(ram[sp & 0x7F]))
+            set_flags(s_at, int64(ram[sp & 0x7F]))
             nz, c = s[S_NZ], s[S_C]
             pc, cycles = then, now
             continue

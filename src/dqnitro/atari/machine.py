@@ -1,3 +1,4 @@
+# ruff: noqa: F403, F405
 """One machine for one frame."""
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def reset(s, ram, rom, prop, log, screen, mt):
     s[S_PARTIAL], s[S_BUFFER] = partial, buffer
     s[S_TIMER], s[S_SHIFT] = 25 + mt_next(mt) % 75, 6
     s[S_FINISH] = NEVER
+    s[S_DIRTY] = 63
     s[S_START] = 228 * prop[P_Y_START]
     s[S_END] = s[S_START] + 228 * prop[P_HEIGHT]
     s[S_LIMIT] = 76 * (343 if prop[P_PAL] else 291)
@@ -77,7 +79,7 @@ def begin_frame(s, ram, prop):
     s[S_START] = 228 * prop[P_Y_START]
     s[S_END] = s[S_START] + 228 * prop[P_HEIGHT]
     s[S_DRAWN] = s[S_LINE_START] = s[S_START]
-    s[S_ROW] = s[S_TOUCH] = s[S_GREYED] = 0
+    s[S_ROW] = s[S_TOUCH] = s[S_GREYED] = s[S_FROM] = s[S_SETTLED] = 0
     if prop[P_PAL]:
         s[S_LOSS] = s[S_LAST_LINES] & 1
         for k in range(S_COLUP0, S_COLUBK + 1):

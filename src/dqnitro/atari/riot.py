@@ -1,9 +1,10 @@
+# ruff: noqa: F403, F405
 """The RIOT (6532): 128 bytes of RAM, the timer, the two input ports."""
 
 from __future__ import annotations
 
 from .layout import *
-from .target import device
+from .target import as_state, device
 
 
 @device
@@ -12,15 +13,17 @@ def signed32(value):
 
 
 @device
-def elapsed(s):
+def elapsed(s_at):
     """Cycles since the timer was written, as the 32-bit counter sees them."""
+    s = as_state(s_at)
     return (s[S_CYCLES] - 1 - s[S_SET]) & 0xFFFFFFFF
 
 
 @device
-def timer_read(s):
+def timer_read(s_at):
     """INTIM. After the underflow the timer counts single cycles, until a read stops that."""
-    d = elapsed(s)
+    s = as_state(s_at)
+    d = elapsed(s_at)
     timer, shift = s[S_TIMER], s[S_SHIFT]
     t = signed32(timer - (d >> shift) - 1)
     if t >= 0:
@@ -35,12 +38,13 @@ def timer_read(s):
 
 
 @device
-def riot_read(s, address):
+def riot_read(s_at, address):
+    s = as_state(s_at)
     port = address & 7
     if port & 4:
         if port & 1 == 0:
-            return timer_read(s)
-        if signed32(s[S_TIMER] - (elapsed(s) >> s[S_SHIFT]) - 1) >= 0 or s[S_READ_AFTER]:
+            return timer_read(s_at)
+        if signed32(s[S_TIMER] - (elapsed(s_at) >> s[S_SHIFT]) - 1) >= 0 or s[S_READ_AFTER]:
             return 0
         return 0x80
     if port == 0:
@@ -53,7 +57,8 @@ def riot_read(s, address):
 
 
 @device
-def riot_write(s, address, value):
+def riot_write(s_at, address, value):
+    s = as_state(s_at)
     if address & 0x14 == 0x14:
         kind = address & 3
         s[S_TIMER] = value
