@@ -6,6 +6,7 @@ number instead of up to three bytes and decides nothing that is already certain:
 
 * an operand in RAM, in a TIA register or in the RIOT's timer gets a handler of its own;
 * a read of a fixed ROM byte becomes an immediate value;
+* a load of A whose next instruction stores it into the TIA, or a count and the branch after it, become one handler;
 * a loop that only waits (for the timer, or by counting X or Y down) gets a handler that skips it in one go.
 
 Handlers have the number of their opcode where the meaning is the usual one; others use numbers of undocumented
@@ -21,12 +22,16 @@ from .layout import *
 from .opcodes import *
 from .roms import Rom
 from .target import device
+from .tia import LOGGED
 
 (
     SLOW, STA_TIA, STX_TIA, STY_TIA, WSYNC, LDA_INTIM, LDX_INTIM, LDY_INTIM, WAIT_ZERO, WAIT_MINUS,
     DEX_LOOP, DEY_LOOP, LDA_INPUT, BIT_INPUT, LDA_PORT, LDA_ABX_ANY, LDA_ABY_ANY, LDX_ABY_ANY, LDY_ABX_ANY,
+    BIT_CONSTANT, SET_TIA, WAIT_ZERO_X, WAIT_ZERO_Y, LDA_ZP_STA, LDA_IMM_STA, LDA_IZY_STA, LDA_ABX_STA, LDA_ABY_STA,
+    LDA_ZPX_STA, DEX_BPL, DEY_BPL, DEX_BNE, DEY_BNE,
 ) = (
     0x02, 0x03, 0x07, 0x0B, 0x0F, 0x13, 0x17, 0x1B, 0x1F, 0x23, 0x27, 0x2B, 0x33, 0x37, 0x3B, 0x43, 0x47, 0x4B, 0x4F,
+    0x73, 0x77, 0x7B, 0x7F, 0x80, 0x82, 0x83, 0x87, 0x89, 0x8B, 0x8F, 0x93, 0x97, 0x9B,
 )  # fmt: skip
 # Operations on a TIA register that is read.
 LDA_TIA, LDX_TIA, LDY_TIA, BIT_TIA, AND_TIA, ORA_TIA, EOR_TIA, CMP_TIA = (
@@ -80,22 +85,23 @@ def decode_operand(opcode, o, cycles, length, image, bank, prop):
     op = OP[opcode]
     a = o & 0xFFF
     if o & 0x1000:
-        constant = low <= a < high and op < FIRST_STORE and TO_IMM[opcode] != 0
+        constant = low <= a < high and op < FIRST_STORE and (TO_IMM[opcode] != 0 or op == BIT)
         if cart == CART_E0:
             constant = constant and a >= 0xC00
             bank = 0x1000
         elif cart == CART_FE:
             bank = 0 if o & 0x2000 else 0x1000
         if constant:
-            return pack(TO_IMM[opcode], np.int64(image[bank + a]), length, cycles, 0)
+            handler = BIT_CONSTANT if op == BIT else TO_IMM[opcode]
+            return pack(handler, np.int64(image[bank + a]), length, cycles, 0)
     elif o & 0x80 == 0:
         reg = o & 63
-        if op == STA:
-            return pack(WSYNC if reg == 2 else STA_TIA, reg, length, cycles, 0)
-        if op == STX:
-            return pack(WSYNC if reg == 2 else STX_TIA, reg, length, cycles, 0)
-        if op == STY:
-            return pack(WSYNC if reg == 2 else STY_TIA, reg, length, cycles, 0)
+        if op == STA or op == STX or op == STY:
+            if reg == 2:
+                return pack(WSYNC, reg, length, cycles, 0)
+            if not LOGGED[reg] or reg < 3:
+                return pack(SET_TIA, reg | ((op - STA) << 8), length, cycles, 0)
+            return pack(STA_TIA if op == STA else STX_TIA if op == STX else STY_TIA, reg, length, cycles, 0)
         latch = o >> 8 if length == 3 else o
         if (op == LDA or op == BIT) and 8 <= o & 15 < 14:
             return pack(LDA_INPUT if op == LDA else BIT_INPUT, (o & 15) | ((latch & 0x3F) << 8), length, cycles, 0)
@@ -155,11 +161,13 @@ def decode_at(image, bank, a, size, prop):
         return pack(opcode, o, length, cycles, 0) if 0x80 <= o < 0xFF else slow
     if mode == ZP or mode == ABS:
         word = decode_operand(opcode, o, cycles, length, image, bank, prop)
-        if word & np.uint32(0xFF) == LDA_INTIM and a + 5 <= high and a + 5 <= size:
+        handler = np.int64(word) & 0xFF
+        if (handler == LDA_INTIM or handler == LDX_INTIM or handler == LDY_INTIM) and a + 5 <= high and a + 5 <= size:
             branch, back = np.int64(image[bank + a + 3]), np.int64(image[bank + a + 4])
-            if back == 0xFB and (branch == 0xD0 or branch == 0x10):
+            if back == 0xFB and (branch == 0xD0 or (branch == 0x10 and op == LDA)):
                 round_cycles = 4 + (4 if ((a + 5) ^ a) & ~0xFF else 3)
-                return pack(WAIT_ZERO if branch == 0xD0 else WAIT_MINUS, round_cycles, length, cycles, 0)
+                waiting = WAIT_ZERO if op == LDA else WAIT_ZERO_X if op == LDX else WAIT_ZERO_Y
+                return pack(waiting if branch == 0xD0 else WAIT_MINUS, round_cycles, length, cycles, 0)
         return word
     if mode == ABX or mode == ABY:
         # ROM whatever the index is, and no hot spot in reach; a store must be to RAM, which is looked at when it runs.
@@ -193,9 +201,48 @@ def decode_image(image, prop, dec):
                 dec[8192 * row + 4096 + a] = decode_at(image, 4096 * b, a, 4096, prop)
 
 
+@device
+def fuse(dec):
+    """Join a load with the store into the TIA that follows it, and a count with its branch.
+
+    Both words stay where they are: the first says what comes next, and a jump to the second still works.
+    """
+    for k in range(dec.shape[0] - 3):
+        word = np.int64(dec[k])
+        handler, length = word & 0xFF, (word >> 24) & 3
+        after = np.int64(dec[k + length]) & 0xFF
+        new = handler
+        if after == STA_TIA:
+            if handler == 0xA5:
+                new = LDA_ZP_STA
+            elif handler == 0xA9:
+                new = LDA_IMM_STA
+            elif handler == 0xB1:
+                new = LDA_IZY_STA
+            elif handler == 0xBD:
+                new = LDA_ABX_STA
+            elif handler == 0xB9:
+                new = LDA_ABY_STA
+            elif handler == 0xB5:
+                new = LDA_ZPX_STA
+        elif after == 0x10:
+            if handler == 0xCA:
+                new = DEX_BPL
+            elif handler == 0x88:
+                new = DEY_BPL
+        elif after == 0xD0:
+            if handler == 0xCA:
+                new = DEX_BNE
+            elif handler == 0x88:
+                new = DEY_BNE
+        dec[k] = np.uint32((word & ~0xFF) | new)
+
+
 def predecode(rom: Rom) -> np.ndarray:
     """The decoded program of a ROM; read-only, shared by all its machines."""
     banks = 2 if rom.cartridge == "DPC" else rom.image.size // 4096
     dec = np.zeros(8192 * (1 if rom.cartridge == "E0" else banks), np.uint32)
     decode_image(rom.image, rom.prop, dec)
+    if rom.cartridge != "E0":  # there the next instruction may lie in another slice
+        fuse(dec)
     return dec

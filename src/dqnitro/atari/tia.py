@@ -126,8 +126,8 @@ def end_of_line(s_at):
 
 
 @device
-def store(s_at, prop_at, reg, value, x, clock):
-    """A register takes its new value; x is the cycle in the line."""
+def store(s_at, prop_at, reg, value, cycle):
+    """A register takes its new value. The cycle in the line matters to few: a division that the others are spared."""
     s = as_state(s_at)
     prop = as_state(prop_at)
     if reg == 0x1B:
@@ -166,7 +166,7 @@ def store(s_at, prop_at, reg, value, x, clock):
     elif reg == 0x0A:
         s[S_CTRLPF] = value
         s[S_DIRTY] |= BL
-        if 3 * x < 147 and s[S_REFLECT] != value & 1:
+        if 3 * (cycle % 76) < 147 and s[S_REFLECT] != value & 1:
             s[S_REFLECT] = value & 1
             s[S_DIRTY] |= PF
     elif reg == 0x1D:
@@ -193,21 +193,21 @@ def store(s_at, prop_at, reg, value, x, clock):
         s[S_REFP1] = value & 8
         player1_changed(s_at)
     elif reg == 0x10:
-        new = reset_position(3 * x, 3)
+        new = reset_position(3 * (cycle % 76), 3)
         s[S_SUPPRESS0] = 0 if reset_class(new, s[S_POS_P0], s[S_NUSIZ0] & 7) < 0 else 1
         s[S_POS_P0] = new
         s[S_DIRTY] |= P0
     elif reg == 0x11:
-        new = reset_position(3 * x, 3)
+        new = reset_position(3 * (cycle % 76), 3)
         s[S_SUPPRESS1] = 0 if reset_class(new, s[S_POS_P1], s[S_NUSIZ1] & 7) < 0 else 1
         s[S_POS_P1] = new
         s[S_DIRTY] |= P1
     elif reg == 0x12 or reg == 0x13 or reg == 0x14:
-        reset_other(s_at, reg, x, clock - s[S_HMOVE_CLOCK])
+        reset_other(s_at, reg, cycle % 76, 3 * cycle - s[S_HMOVE_CLOCK])
     elif reg == 0x01:
         s[S_VBLANK] = value & 2
     elif reg == 0x22:
-        if clock - s[S_HMOVE_CLOCK] == 63 and s[S_HM_M0] == 7 and value >> 4 == 6:
+        if 3 * cycle - s[S_HMOVE_CLOCK] == 63 and s[S_HM_M0] == 7 and value >> 4 == 6:
             s[S_ARK] = 1
             s[S_ARK_COUNT] = 0
         s[S_HM_M0] = value >> 4
@@ -234,12 +234,13 @@ def store(s_at, prop_at, reg, value, x, clock):
         s[S_RESMP1] = value & 2
         others_changed(s_at)
     elif reg == 0x2A:
+        x = cycle % 76
         if prop[P_HMOVE_BLANKS] and (x <= 20 or x == 75):
             s[S_BLANK] = 1
         for k in range(5):
             s[S_POS_P0 + k] = wrap(s[S_POS_P0 + k] + motion(x, s[S_HM_P0 + k]))
         s[S_SUPPRESS0] = s[S_SUPPRESS1] = s[S_ARK_LOOK] = s[S_ARK] = 0
-        s[S_HMOVE_CLOCK] = clock
+        s[S_HMOVE_CLOCK] = 3 * cycle
         s[S_DIRTY] |= P0 | P1 | M0 | M1 | BL
     elif reg == 0x2B:
         for k in range(5):
@@ -311,18 +312,16 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
         reg, value, cycle = np.int64(0), np.int64(0), np.int64(0)
         last = i == logged
         t = until
-        x = np.int64(0)
         if not last:
             entry = log[i]
             reg, value, cycle = (entry >> 8) & 63, entry & 0xFF, entry >> 16
-            x = cycle % 76
             t = 3 * cycle + DELAY[reg]
             if 0x0D <= reg <= 0x0F:
-                t += PF_DELAY[x & 3]
+                t += PF_DELAY[cycle & 3]  # 76 is a multiple of 4
             elif reg == 0x10:
-                if reset_class(reset_position(3 * x, 3), s[S_POS_P0], s[S_NUSIZ0] & 7) > 0:
+                if reset_class(reset_position(3 * (cycle % 76), 3), s[S_POS_P0], s[S_NUSIZ0] & 7) > 0:
                     t += 11
-            elif reg == 0x11 and reset_class(reset_position(3 * x, 3), s[S_POS_P1], s[S_NUSIZ1] & 7) > 0:
+            elif reg == 0x11 and reset_class(reset_position(3 * (cycle % 76), 3), s[S_POS_P1], s[S_NUSIZ1] & 7) > 0:
                 t += 11
         # ---- bring the beam to t
         if start <= t and drawn < end:
@@ -349,6 +348,6 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
             break
         if SHOWS[reg]:
             s[S_SETTLED] = 0
-        store(s_at, prop_at, reg, value, x, 3 * cycle)
+        store(s_at, prop_at, reg, value, cycle)
     s[S_DRAWN] = drawn
     return 0
