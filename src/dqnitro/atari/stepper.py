@@ -1,0 +1,185 @@
+"""One agent's step of one machine, compiled: frame skip, pooling, resize, stack, rewards, lives, new games.
+
+`run` serves a range of machines without touching Python, so threads run it side by side. It follows ale-py's
+`AtariVectorEnv`, including what its buffers hold when an episode ends in the middle of a step:
+
+* the last two frames of a step are pooled; an episode that ends earlier shows the last picture once more;
+* one that ends *in* the last frame shows the frame before it, pooled with the last step's picture.
+
+So the grey picture of the last step is kept (`raw`, `source`), at the price of its changed rows only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy import int32, int64, uint8
+
+from .controls import PADDLE_STEP
+from .environment import act, power_on, start_game
+from .games import FIRE, G_LIVES, G_TERMINAL, NOOP
+from .layout import (
+    P_ALWAYS_DRAW,
+    S_BUFFER,
+    S_EPISODE_FRAMES,
+    S_PADDLE_STEP,
+    S_PARTIAL,
+    S_TOTAL_FRAMES,
+    WORDS,
+)
+from .resize import WIDTH, resize_codes, resize_gray
+from .rng import mt_below, mt_seed
+from .target import device
+
+# what to do with a machine
+STEP, RESET, SEEDED_RESET, LOOK = range(4)
+# options of an environment
+(O_GAME, O_SKIP, O_STACK, O_POOL, O_NOOPS, O_FIRE, O_EPISODIC, O_LIFE_FLAG, O_CLIP, O_MOST_FRAMES, O_CHANNELS,
+ O_SAME_STEP, O_FRAME_BYTES, O_SIZE) = range(14)  # fmt: skip
+# memory of one environment beside its machine
+E_OVER, E_LIVES, E_ELAPSED, E_SLOT, E_SIZE = range(5)
+# results of one environment
+R_REWARD, R_LIVES, R_FRAMES, R_EPISODE_FRAMES, R_SIZE = range(5)
+
+
+@device
+def show(p, luts, first, second, raw, source, row, sums, columns, frame, channels):
+    """Two screens, pooled and resized, into a frame of the stack."""
+    first8, second8 = first.view(np.uint8), second.view(np.uint8)
+    for c in range(channels):
+        resize_codes(p, first8, first, second8, second, luts[c], raw[c], source, row, sums, columns, frame, c, channels)
+
+
+@device
+def show_stale(p, luts, screen, raw, source, row, sums, columns, frame, channels):
+    """The last step's picture pooled with one more screen."""
+    codes = screen.view(np.uint8)
+    for c in range(channels):
+        # from below, because a row may stand for rows beneath it
+        for y in range(p.height - 1, -1, -1):
+            from_ = raw[c, source[y]]
+            for x in range(WIDTH):
+                raw[c, y, x] = max(from_[x], luts[c, codes[y, x]])
+    for y in range(p.height):
+        source[y] = y
+    for c in range(channels):
+        resize_gray(p, raw[c], source, row, sums, columns, frame, c, channels)
+
+
+@device
+def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed):
+    """Start a game, press FIRE where it is an action, wait some frames. A seed switches power off and on first."""
+    game = o[O_GAME]
+    if seed >= 0:
+        mt_seed(mt, seed)
+        mt_seed(mt_noops, seed)
+        power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system)
+        start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+    start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+    noops = mt_below(mt_noops, o[O_NOOPS]) if o[O_NOOPS] > 0 else 0
+    always = prop[P_ALWAYS_DRAW]
+    if o[O_FIRE]:
+        noops -= 1
+        act(s, ram, rom, dec, prop, log, screen, game, g, mt, FIRE, sticky, 1 if noops <= 0 else always)
+    for k in range(noops):
+        act(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, 1 if k == noops - 1 else always)
+        if g[G_TERMINAL]:
+            start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+
+
+@device
+def keep_screen(screen, spare):
+    for y in range(screen.shape[0]):
+        for k in range(WORDS):
+            spare[y, k] = screen[y, k]
+
+
+@device
+def stack_into(frames, slot, out):
+    """The stack in order of time: `slot` is the newest frame."""
+    n, size = frames.shape
+    for k in range(n):
+        frame = frames[(slot + 1 + k) % n]
+        to = out[k * size : (k + 1) * size]
+        for x in range(size):
+            to[x] = frame[x]
+
+
+@device
+def run(
+    lo, hi, ids, commands, seeds, actions, strengths,
+    state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
+    rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
+    log, row, sums, columns, spare,
+    obs, final_obs, results, terminated, truncated,
+):  # fmt: skip
+    """Serve the places `lo`..`hi` of a batch; place b belongs to machine `ids[b]` and does `commands[b]`."""
+    game, channels, stack, pool = o[O_GAME], o[O_CHANNELS], o[O_STACK], o[O_POOL]
+    for b in range(lo, hi):
+        m = ids[b]
+        s, ram, screen, g, e = state[m], ram_[m], screen_[m], g_[m], e_[m]
+        mt, mt_system, mt_noops = mt_[m], mt_system_[m], mt_noops_[m]
+        frames, raw, source = frames_[m], raw_[m], source_[m]
+        command, reward = commands[b], 0
+        ended, cut = False, False
+        if command == STEP and e[E_OVER]:
+            command = RESET
+        if command == STEP:
+            action = action_set[actions[b]]
+            s[S_PADDLE_STEP] = int64(PADDLE_STEP * abs(strengths[b]))
+            over, lost, late, whole = False, False, False, False
+            kept, spared = 0, False
+            for left in range(o[O_SKIP], 0, -1):
+                drawn = 1 if left == 1 or (left == 2 and pool) else prop[P_ALWAYS_DRAW]
+                reward += act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, drawn)
+                e[E_ELAPSED] += 1
+                over = g[G_TERMINAL] != 0
+                lost = 0 < g[G_LIVES] < e[E_LIVES]
+                if over or e[E_ELAPSED] >= o[O_MOST_FRAMES] or (o[O_EPISODIC] and lost):
+                    late = left == 1 and o[O_SKIP] > 1
+                    break
+                if left == 2:
+                    kept = s[S_BUFFER]
+                    if pool and s[S_PARTIAL]:
+                        # the next frame goes on drawing in the same buffer
+                        keep_screen(screen[kept], spare)
+                        spared = True
+                whole = left == 1
+            before = e[E_SLOT]
+            slot = (before + 1) % stack
+            e[E_SLOT] = slot
+            if whole:
+                now = screen[s[S_BUFFER]]
+                other = now
+                if pool and o[O_SKIP] > 1:
+                    other = spare if spared else screen[kept]
+                show(p, luts, now, other, raw, source, row, sums, columns, frames[slot], channels)
+            elif late and pool:
+                other = spare if spared else screen[kept]
+                show_stale(p, luts, other, raw, source, row, sums, columns, frames[slot], channels)
+            else:
+                for x in range(o[O_FRAME_BYTES]):
+                    frames[slot, x] = frames[before, x]
+            e[E_LIVES] = g[G_LIVES]
+            ended = over or ((o[O_LIFE_FLAG] or o[O_EPISODIC]) and lost)
+            cut = e[E_ELAPSED] >= o[O_MOST_FRAMES] and not ended
+            e[E_OVER] = 1 if over or cut or (o[O_EPISODIC] and lost) else 0
+            if o[O_CLIP]:
+                reward = min(max(reward, -1), 1)
+            if o[O_SAME_STEP] and e[E_OVER]:
+                stack_into(frames, slot, final_obs[b])
+                command = RESET
+        if command in (RESET, SEEDED_RESET):
+            seed = seeds[b] if command == SEEDED_RESET else -1
+            new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
+            e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], stack - 1
+            for k in range(stack - 1):
+                for x in range(o[O_FRAME_BYTES]):
+                    frames[k, x] = uint8(0)
+            now = screen[s[S_BUFFER]]
+            show(p, luts, now, now, raw, source, row, sums, columns, frames[stack - 1], channels)
+        stack_into(frames, e[E_SLOT], obs[b])
+        results[R_REWARD, b] = int32(reward)
+        results[R_LIVES, b] = g[G_LIVES]
+        results[R_FRAMES, b] = int32(s[S_TOTAL_FRAMES])
+        results[R_EPISODE_FRAMES, b] = int32(s[S_EPISODE_FRAMES])
+        terminated[b], truncated[b] = ended, cut

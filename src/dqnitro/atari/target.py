@@ -1,0 +1,135 @@
+"""What turns a plain Python function into machine code: the only place that names a compiler.
+
+Every function of the console is written once, with scalars and arrays only, and decorated with ``device``.
+Here that means Numba for CPU cores; another target needs another decorator, not other functions.
+
+Numba optimises a function together with all that it calls, again for every caller. The three big ones are therefore
+*units* (``unit``): compiled once on their own and called by address, which costs nothing that matters and saves minutes.
+Arrays go to a unit as addresses: ``unit_call(address(s), ...)``, and it begins with ``s = as_state(s_at)``.
+
+``DQNITRO_BOUNDSCHECK=1`` compiles with checks of every array index (slow; the fuzz test runs like that).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import llvmlite.binding
+import numba
+import numpy as np
+from numba.core import cgutils, types
+from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
+
+from .layout import ROWS, WORDS
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+BOUNDSCHECK = os.environ.get("DQNITRO_BOUNDSCHECK", "") == "1"
+
+# error_model="numpy": a division does not test for zero, so no exception path is compiled in.
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
+
+
+@functools.cache
+def _stamp(path: Path) -> str:
+    """Hash of a module and of all that it imports from this package.
+
+    Numba's cache looks at a function's own file only, so a change of a function that it calls, or of a table
+    that was frozen into it, would go unnoticed.
+    """
+    seen: dict[Path, bytes] = {}
+    todo = [path]
+    while todo:
+        module = todo.pop()
+        if module in seen or not module.exists():
+            continue
+        seen[module] = module.read_bytes()
+        names = re.findall(rb"^from \.(\w+) import|^from \. import (\w+)", seen[module], re.MULTILINE)
+        todo += [module.parent / f"{(a or b).decode()}.py" for a, b in names]
+    digest = hashlib.sha256(b"checked" if BOUNDSCHECK else b"fast")
+    for module in sorted(seen):
+        digest.update(seen[module])
+    return digest.hexdigest()
+
+
+def _set_stamp(compiled: Any, stamp: str) -> None:
+    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if cache_file is not None and hasattr(cache_file, "_source_stamp"):
+        cache_file._source_stamp = stamp
+
+
+def device(function: F) -> F:
+    """Compile for the CPU, callable from Python and from other device functions."""
+    dispatcher = numba.njit(**_OPTIONS)(function)
+    _set_stamp(dispatcher, _stamp(Path(function.__code__.co_filename)))
+    return dispatcher  # type: ignore[return-value]
+
+
+if BOUNDSCHECK or numba.config.DISABLE_JIT:
+    # Checks need real arrays with real sizes: units are ordinary functions.
+
+    def unit(function: F) -> F:
+        return device(function)
+
+    @device
+    def address(array):
+        return array
+
+    as_state = as_bytes = as_words = as_screen = as_int32 = address
+else:
+
+    _UNITS: list[CFunc] = []
+
+    def unit(function: F) -> F:
+        """Compile now (or load from the cache) as a function of its own; all arguments and the result are int64."""
+        stamp = _stamp(Path(function.__code__.co_filename))
+        arguments = (types.int64,) * function.__code__.co_argcount
+        options = {"nopython": True, "error_model": "numpy"}
+        compiled = CFunc(function, (arguments, types.int64), locals={}, options=options)
+        compiled.enable_caching()
+        _set_stamp(compiled, stamp)
+        compiled.compile()
+        _UNITS.append(compiled)  # keeps the code alive
+        symbol = f"dqnitro_{function.__name__}_{stamp[:16]}"
+        llvmlite.binding.add_symbol(symbol, compiled.address)
+        return types.ExternalFunction(symbol, types.int64(*arguments))  # type: ignore[return-value]
+
+    @device
+    def address(array):
+        return np.int64(array.ctypes.data)
+
+    @intrinsic
+    def _pointer(typing_context, at):  # type: ignore[no-untyped-def]
+        def build(context, builder, signature, arguments):
+            return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+        return types.voidptr(types.int64), build
+
+    # The sizes below are for the type only: without checks nothing looks at them.
+
+    @device
+    def as_state(at):
+        return numba.carray(_pointer(at), (1024,), np.int64)
+
+    @device
+    def as_bytes(at):
+        return numba.carray(_pointer(at), (65536,), np.uint8)
+
+    @device
+    def as_words(at):
+        return numba.carray(_pointer(at), (65536,), np.uint32)
+
+    @device
+    def as_int32(at):
+        return numba.carray(_pointer(at), (1024,), np.int32)
+
+    @device
+    def as_screen(at):
+        return numba.carray(_pointer(at), (2, ROWS, WORDS), np.uint64)

@@ -1,0 +1,427 @@
+"""`AtariVec`: many consoles behind Gymnasium's vector interface, a drop-in for ale-py's `AtariVectorEnv`.
+
+Same arguments, same defaults, same observations, rewards, flags and infos, byte for byte. On top of it, states
+can be saved and restored exactly (`get_state`, `set_state`).
+
+Observations are not copied on the way out: compiled code writes the stack straight into the returned array. An
+array is used again only when nobody holds it, or a view of it, any more; so an array that you keep never changes.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from . import games, layout, palette, resize, roms, stepper
+from .decode import predecode
+from .rng import MT_SIZE
+from .workers import Job, Workers
+
+_HELD_BY_POOL = 3  # references to an array that only the pool knows: the list, the loop variable, getrefcount itself
+# joystick directions (left/centre/right, down/centre/up, fire) as actions, for continuous control
+_STICK = np.array(
+    [[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32
+)
+
+
+class Buffers:
+    """Arrays of one shape, used again when free."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+        self._made: list[np.ndarray] = []
+
+    def take(self) -> np.ndarray:
+        for array in self._made:
+            if sys.getrefcount(array) == _HELD_BY_POOL:
+                return array
+        array = np.zeros(self.shape, np.uint8)
+        if len(self._made) < 8:  # a caller that keeps everything must not make the search long
+            self._made.append(array)
+        return array
+
+
+class AtariVec(VectorEnv):
+    """`num_envs` consoles of one game; see `AtariVectorEnv` for the arguments."""
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int,
+        *,
+        batch_size: int = 0,
+        num_threads: int = 0,
+        thread_affinity_offset: int = -1,
+        max_num_frames_per_episode: int = 108000,
+        repeat_action_probability: float = 0.0,
+        full_action_space: bool = False,
+        continuous: bool = False,
+        continuous_action_threshold: float = 0.5,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        img_height: int = 84,
+        img_width: int = 84,
+        grayscale: bool = True,
+        stack_num: int = 4,
+        frameskip: int = 4,
+        maxpool: bool = True,
+        noop_max: int = 30,
+        episodic_life: bool = False,
+        life_loss_info: bool = False,
+        reward_clipping: bool = True,
+        use_fire_reset: bool = True,
+    ) -> None:
+        self._check(num_envs, batch_size, frameskip, stack_num, autoreset_mode)
+        self.game = games.game(game)
+        self.num_envs, self.batch_size = num_envs, batch_size or num_envs
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
+        self.continuous, self.continuous_action_threshold = continuous, continuous_action_threshold
+        legal = [a for a in range(18) if games.LEGAL[self.game.id] >> a & 1]
+        self._actions = np.array(legal if full_action_space or continuous else self.game.actions, np.int64)
+        self._sticky = float(np.float32(repeat_action_probability))
+        channels = 1 if grayscale else 3
+
+        rom = roms.load(self.game.name)
+        self._rom, self._prop, self._ntsc = machine_of(rom, self.game)
+        self._plan = resize.plan(rom.height, img_height, img_width)
+        table = palette.PAL if rom.pal else palette.NTSC
+        self._luts = palette.GRAY[table][None] if grayscale else np.ascontiguousarray(palette.RGB[table].T)
+        options = np.zeros(stepper.O_SIZE, np.int64)
+        options[stepper.O_GAME] = self.game.id
+        options[stepper.O_SKIP], options[stepper.O_STACK] = frameskip, stack_num
+        options[stepper.O_POOL], options[stepper.O_NOOPS] = maxpool, noop_max
+        options[stepper.O_FIRE] = use_fire_reset and games.FIRE in self._actions
+        options[stepper.O_EPISODIC], options[stepper.O_LIFE_FLAG] = episodic_life, life_loss_info
+        options[stepper.O_CLIP], options[stepper.O_MOST_FRAMES] = reward_clipping, max_num_frames_per_episode
+        options[stepper.O_CHANNELS] = channels
+        options[stepper.O_SAME_STEP] = self.autoreset_mode == AutoresetMode.SAME_STEP
+        options[stepper.O_FRAME_BYTES] = img_height * img_width * channels
+        self._options = options
+        self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
+        self._unused_final: np.ndarray | None = None
+        self._memory = make_memory(num_envs, rom.height, stack_num, img_height * img_width * channels, channels)
+
+        shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
+        self.single_observation_space = Box(0, 255, shape, np.uint8)
+        if continuous:
+            high = np.array([1.0, np.pi, 1.0], np.float32)
+            self.single_action_space = Box(high * np.array([0, -1, 0], np.float32), high, (3,), np.float32)
+        else:
+            self.single_action_space = Discrete(len(self._actions))
+        self.observation_space = batch_space(self.single_observation_space, self.batch_size)
+        self.action_space = batch_space(self.single_action_space, self.batch_size)
+
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        threads = min(num_threads or cores, self.batch_size)
+        self._workers = Workers(threads, thread_affinity_offset)
+        self._scratch = [make_scratch(rom.height, img_width) for _ in range(threads + 1)]
+        self._buffers = Buffers((self.batch_size, *shape))
+        self._flight: deque[Batch] = deque()
+        self._waiting: list[tuple[int, int, int, int, float]] = []
+        self._last_ids: np.ndarray | None = None
+
+    @staticmethod
+    def _check(num_envs: int, batch_size: int, frameskip: int, stack_num: int, mode: AutoresetMode | str) -> None:
+        if type(frameskip) is not int or frameskip <= 0:
+            raise gymnasium.error.Error(f"frameskip must be a positive int, got {frameskip!r}. hint: 4 is usual")
+        if num_envs < 1 or stack_num < 1 or not 0 <= batch_size <= num_envs:
+            raise ValueError(
+                f"num_envs={num_envs}, stack_num={stack_num}, batch_size={batch_size}. "
+                "hint: at least one environment and frame, and a batch of at most num_envs (0: all)"
+            )
+        if AutoresetMode(mode) == AutoresetMode.DISABLED:
+            raise ValueError(f"Invalid autoreset_mode: {mode}. hint: AutoresetMode.NEXT_STEP or SAME_STEP")
+
+    # ---- Gymnasium
+
+    def reset(
+        self, *, seed: int | np.ndarray | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """New games in all environments, or in those of `options["reset_mask"]`.
+
+        An int seeds environment i with `seed + i`; an array gives each its own; negative or None: unseeded.
+        """
+        chosen = self._chosen(options)
+        if len(chosen) < self.num_envs:
+            if self._last_ids is None:
+                count = f"{len(chosen)} of {self.num_envs}"
+                raise RuntimeError(f"The first reset() must reset every environment (got {count})")
+            if self.batch_size != self.num_envs:
+                raise RuntimeError("partial resets need batch_size == num_envs")
+        seeds = self._seeds(seed, len(chosen))
+        self._drop_flight()
+        commands = np.full(self.num_envs, stepper.LOOK)
+        given = np.zeros(self.num_envs, np.int64)
+        commands[chosen] = np.where(seeds >= 0, stepper.SEEDED_RESET, stepper.RESET)
+        given[chosen] = seeds
+        for k in range(self.num_envs):
+            self._waiting.append((k, int(commands[k]), int(given[k]), 0, 1.0))
+        self._launch()
+        obs, _, _, _, info = self.recv()
+        info.pop("final_obs", None)
+        return obs, info
+
+    def step(  # type: ignore[override]
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        if self._flight or self._waiting or self.batch_size != self.num_envs:
+            self.send(actions)
+            return self.recv()
+        batch = self._batch_of(actions)
+        self._workers.run(batch.job)
+        return self._collect(batch)
+
+    def send(self, actions: np.ndarray) -> None:
+        """Start a step of the environments that the last `recv` (or `reset`) returned."""
+        batch = self._batch_of(actions)
+        if not self._waiting:
+            self._start(batch)
+            return
+        rows = zip(batch.ids, batch.commands, batch.seeds, batch.actions, batch.strengths, strict=True)
+        self._waiting.extend((int(i), int(c), int(s), int(a), float(f)) for i, c, s, a, f in rows)
+        self._launch()
+
+    def recv(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """The next `batch_size` results, in the order in which they were asked for."""
+        if not self._flight:
+            raise RuntimeError("recv() without a send(). hint: call send(actions) or reset() first")
+        batch = self._flight.popleft()
+        batch.job.wait()
+        return self._collect(batch)
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._drop_flight()
+        self._workers.close()
+
+    def xla(self) -> None:
+        raise NotImplementedError("AtariVec has no XLA interface. hint: ale-py's AtariVectorEnv has one")
+
+    # ---- states
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that decides how these environments go on; plain arrays, fit for `np.savez`."""
+        if self._flight:
+            raise RuntimeError("get_state() while a step is under way. hint: call recv() first")
+        last = np.empty(0, np.int32) if self._last_ids is None else self._last_ids
+        waiting = np.array(self._waiting, np.float64).reshape(-1, 5)
+        return {
+            "game": np.array(self.game.name),
+            "options": self._options.copy(),
+            "last_ids": last.copy(),
+            "waiting": waiting,
+            **{k: v.copy() for k, v in self._memory.items()},
+        }
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a state of an environment with the same game, size and options."""
+        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._options):
+            raise ValueError(
+                f"this state is of {state['game']} with options {state['options'].tolist()}; here is {self.game.name} "
+                f"with {self._options.tolist()}. hint: build the environment with the arguments it was saved with"
+            )
+        for key, array in self._memory.items():
+            if array.shape != state[key].shape:
+                shapes = f"{state[key].shape} in the state, {array.shape} here"
+                raise ValueError(f"{key} has shape {shapes}. hint: is num_envs the same?")
+        self._drop_flight()
+        for key, array in self._memory.items():
+            array[...] = state[key]
+        self._waiting = [(int(i), int(c), int(s), int(a), f) for i, c, s, a, f in state["waiting"].tolist()]
+        self._last_ids = state["last_ids"].astype(np.int32) if len(state["last_ids"]) else None
+
+    # ---- batches
+
+    def _chosen(self, options: dict[str, Any] | None) -> np.ndarray:
+        if options is None or "reset_mask" not in options:
+            return np.arange(self.num_envs)
+        mask = options["reset_mask"]
+        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+            kind = f"{type(mask)} with dtype {getattr(mask, 'dtype', None)}"
+            raise TypeError(f"`reset_mask` must be a boolean numpy array, got {kind}")
+        if mask.shape != (self.num_envs,):
+            raise ValueError(f"`reset_mask` must have shape {(self.num_envs,)}, got {mask.shape}")
+        return np.flatnonzero(mask)
+
+    def _seeds(self, seed: int | np.ndarray | None, n: int) -> np.ndarray:
+        if seed is None:
+            if self._last_ids is not None:
+                return np.full(n, -1)
+            # never seeded: each machine still needs some start, so draw one
+            return np.random.default_rng().integers(0, 2**31, n)
+        if isinstance(seed, int):
+            seeds = np.arange(seed, seed + n)
+        elif isinstance(seed, np.ndarray):
+            if seed.shape != (n,):
+                shapes = f"expected shape {(n,)}, got {seed.shape}"
+                raise ValueError(f"`seed` must have one entry per sub-environment being reset, {shapes}")
+            seeds = seed
+        else:
+            raise TypeError("Unsupported seed type")
+        if seeds.dtype.kind not in "iu" or (seeds > 2**31 - 1).any():
+            raise TypeError(f"seeds must be integers below 2**31, got {seed!r}")
+        if self._last_ids is None:
+            fresh = np.random.default_rng().integers(0, 2**31, n)
+            seeds = np.where(seeds < 0, fresh, seeds)
+        return seeds
+
+    def _batch_of(self, actions: np.ndarray) -> Batch:
+        if self._last_ids is None:
+            raise RuntimeError("send() called before reset(). hint: reset() first")
+        assert isinstance(actions, np.ndarray), f"actions must be a NumPy array, got {type(actions)}"
+        n = self.batch_size
+        strengths = None
+        if self.continuous:
+            assert actions.dtype == np.float32, f"actions must be float32, got {actions.dtype}"
+            assert actions.shape == (n, 3), f"{actions.shape=}, {self.batch_size=}"
+            actions, strengths = self._from_stick(actions)
+        else:
+            assert actions.dtype == np.int64 or actions.dtype == np.int32, f"actions of type {actions.dtype}"
+            assert actions.shape == (n,), f"{actions.shape=}, {self.batch_size=}"
+        actions = actions.astype(np.int64)  # a copy: the caller may change its array while we work
+        if actions.min() < 0 or actions.max() >= len(self._actions):
+            raise ValueError(f"actions must be in 0..{len(self._actions) - 1}, got {actions}. hint: see action_space")
+        return Batch(self, self._last_ids, actions=actions, strengths=strengths)
+
+    def _from_stick(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Radius, angle and fire to a joystick direction; the radius is also how far a paddle turns."""
+        edge = self.continuous_action_threshold
+        x, y = actions[:, 0] * np.cos(actions[:, 1]), actions[:, 0] * np.sin(actions[:, 1])
+        across = (x > edge).astype(np.int32) - (x < -edge) + 1
+        up = (y > edge).astype(np.int32) - (y < -edge) + 1
+        return _STICK[across, up, (actions[:, 2] > edge).astype(np.int32)], actions[:, 0].copy()
+
+    def _launch(self) -> None:
+        """Start as many whole batches as are waiting."""
+        n = self.batch_size
+        while len(self._waiting) >= n:
+            ids, commands, seeds, actions, strengths = zip(*self._waiting[:n], strict=True)
+            del self._waiting[:n]
+            batch = Batch(
+                self, np.array(ids, np.int32), np.array(commands), np.array(seeds, np.int64), np.array(actions),
+                np.array(strengths, np.float32),
+            )  # fmt: skip
+            self._start(batch)
+
+    def _start(self, batch: Batch) -> None:
+        """Hand a batch to the threads, after those that it shares machines with (sent twice without a recv)."""
+        for earlier in self._flight:
+            if np.isin(batch.ids, earlier.ids).any():
+                earlier.job.wait()
+        self._flight.append(batch)
+        self._workers.start(batch.job)
+
+    def _drop_flight(self) -> None:
+        while self._flight:
+            self._flight.popleft().job.wait()
+        self._waiting = []
+
+    def _collect(
+        self, batch: Batch
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        self._last_ids = batch.ids
+        r = batch.results
+        info = {
+            "env_id": batch.ids.copy(),
+            "lives": r[stepper.R_LIVES],
+            "frame_number": r[stepper.R_FRAMES],
+            "episode_frame_number": r[stepper.R_EPISODE_FRAMES],
+        }
+        if batch.final_obs is not None:
+            if batch.terminated.any() or batch.truncated.any():
+                info["final_obs"] = batch.final_obs
+            else:
+                self._unused_final = batch.final_obs
+        return batch.obs, r[stepper.R_REWARD], batch.terminated, batch.truncated, info
+
+
+class Batch:
+    """One call for some machines: what they shall do and where the results go."""
+
+    __slots__ = ("actions", "commands", "final_obs", "ids", "job", "obs", "results", "seeds", "strengths",
+                 "terminated", "truncated")  # fmt: skip
+
+    def __init__(
+        self,
+        env: AtariVec,
+        ids: np.ndarray,
+        commands: np.ndarray | None = None,
+        seeds: np.ndarray | None = None,
+        actions: np.ndarray | None = None,
+        strengths: np.ndarray | None = None,
+    ) -> None:
+        n = len(ids)
+        self.ids = ids
+        self.commands = np.zeros(n, np.int64) if commands is None else commands
+        self.seeds = np.zeros(n, np.int64) if seeds is None else seeds
+        self.actions = np.zeros(n, np.int64) if actions is None else actions
+        self.strengths = np.ones(n, np.float32) if strengths is None else strengths
+        self.obs = env._buffers.take()
+        self.final_obs: np.ndarray | None = None
+        if env._same_step:
+            # zeros until an episode ends; then it is the caller's and the next batch gets another one
+            self.final_obs, env._unused_final = env._unused_final, None
+            if self.final_obs is None:
+                self.final_obs = np.zeros_like(self.obs)
+        self.results = np.empty((stepper.R_SIZE, n), np.int32)
+        self.terminated, self.truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
+        flat = self.obs.reshape(n, -1)
+        final = flat if self.final_obs is None else self.final_obs.reshape(n, -1)
+        call: tuple[Any, ...] = (
+            ids, self.commands, self.seeds, self.actions, self.strengths, *env._memory.values(), *env._rom,
+            env._prop, env._ntsc, env._options, env._sticky, env._actions, env._plan, env._luts,
+        )  # fmt: skip
+        out = flat, final, self.results, self.terminated, self.truncated
+
+        def work(worker: int, lo: int, hi: int) -> None:
+            stepper.run(lo, hi, *call, *env._scratch[worker], *out)
+
+        self.job = Job(work, n, env._workers.threads)
+
+
+def machine_of(rom: roms.Rom, game: games.Game) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+    """Image and predecoded program; properties; properties while the television standard is found out."""
+    prop = rom.prop.copy()
+    prop[layout.P_PADDLE_MAX] = game.paddle_max
+    ntsc = prop.copy()
+    ntsc[layout.P_PAL] = 0
+    if rom.pal:
+        ntsc[layout.P_HEIGHT] = 210
+    return (rom.image, predecode(rom)), prop, ntsc
+
+
+def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int) -> dict[str, np.ndarray]:
+    """All memory of n environments, in the order in which `stepper.run` takes it."""
+    return {
+        "state": np.zeros((n, layout.S_SIZE), np.int64),
+        "ram": np.zeros((n, 256), np.uint8),
+        "screen": np.zeros((n, 2, layout.ROWS, layout.WORDS), np.uint64),
+        "rules": np.zeros((n, games.G_SIZE), np.int32),
+        "rng_actions": np.zeros((n, MT_SIZE), np.uint32),
+        "rng_machine": np.zeros((n, MT_SIZE), np.uint32),
+        "rng_noops": np.zeros((n, MT_SIZE), np.uint32),
+        "episode": np.zeros((n, stepper.E_SIZE), np.int64),
+        "frames": np.zeros((n, stack, frame_bytes), np.uint8),
+        "raw": np.zeros((n, channels, height, resize.WIDTH), np.uint8),
+        "source": np.zeros((n, height), np.int32),
+    }
+
+
+def make_scratch(height: int, out_width: int) -> tuple[np.ndarray, ...]:
+    """Working space of one thread."""
+    return (
+        np.zeros(layout.LOG_SIZE, np.int64),
+        np.zeros(resize.WIDTH + 8, np.float32),
+        np.zeros(out_width, np.float32),
+        np.zeros(out_width, np.float32),
+        np.zeros((layout.ROWS, layout.WORDS), np.uint64),
+    )

@@ -1,0 +1,272 @@
+"""`AtariVec` as a thing to use: send and recv, partial resets, saved states, what is reused, what is refused."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import ale_py
+import numpy as np
+import pytest
+from ale_py import AtariVectorEnv
+
+from dqnitro.atari import AtariVec
+from dqnitro.atari.vec import Buffers
+from dqnitro.atari.workers import Job, Workers
+
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
+def equal(a: Any, b: Any) -> None:
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        for key in a:
+            equal(a[key], b[key])
+    elif isinstance(a, tuple):
+        for x, y in zip(a, b, strict=True):
+            equal(x, y)
+    else:
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def both(game: str, n: int, **options: Any) -> tuple[AtariVec, AtariVectorEnv]:
+    return AtariVec(game, n, num_threads=1, **options), AtariVectorEnv(game, n, num_threads=1, **options)
+
+
+# ---- send and recv
+
+
+def test_send_and_recv_are_step_in_two_halves() -> None:
+    ours, theirs = both("breakout", 3)
+    equal(ours.reset(seed=1), theirs.reset(seed=1))
+    for k in range(20):
+        actions = np.full(3, k % 4)
+        ours.send(actions)
+        theirs.send(actions)
+        actions[:] = 99  # the caller's array is its own again after send
+        equal(ours.recv(), theirs.recv())
+
+
+def test_two_sends_then_two_recvs_are_two_steps() -> None:
+    """(ale-py lets the second action overtake the first here.) Two threads must not work on one machine at once."""
+    one, two = AtariVec("breakout", 8, num_threads=2), AtariVec("breakout", 8, num_threads=2)
+    equal(one.reset(seed=1), two.reset(seed=1))
+    for k in range(10):
+        first, second = np.full(8, k % 4), np.full(8, k % 3)
+        one.send(first)
+        one.send(second)
+        equal(one.recv(), two.step(first))
+        equal(one.recv(), two.step(second))
+
+
+@pytest.mark.parametrize(("n", "batch"), [(4, 2), (5, 2), (3, 1)])
+def test_smaller_batches_come_in_order(n: int, batch: int) -> None:
+    """With one thread ale-py answers first come, first served; ours does so with any number."""
+    ours, theirs = both("breakout", n, batch_size=batch)
+    equal(ours.reset(seed=1), theirs.reset(seed=1))
+    for k in range(25):
+        actions = np.arange(batch) % 4 + k % 2
+        equal(ours.step(actions), theirs.step(actions))
+
+
+def test_send_returns_before_the_work_is_done() -> None:
+    env = AtariVec("pong", 64, num_threads=1)
+    env.reset(seed=0)
+    env.send(np.zeros(64, np.int64))
+    assert env._flight[0].job._done.locked(), "64 steps cannot be over yet: send worked in the caller"
+    env.recv()
+    assert any(t.name.startswith("atari-") for t in threading.enumerate())
+    env.close()
+
+
+def test_work_of_two_threads_is_shared() -> None:
+    """Both take chunks: a thread that waited for the GIL would leave all of them to the other."""
+    seen: set[int] = set()
+    gate = threading.Barrier(2, timeout=20)
+
+    def work(worker: int, lo: int, hi: int) -> None:
+        if worker not in seen:
+            seen.add(worker)
+            gate.wait()
+
+    workers = Workers(2)
+    workers.run(Job(work, 16, 2))
+    assert len(seen) == 2
+    workers.close()
+
+
+def test_an_error_in_a_thread_reaches_the_caller() -> None:
+    def work(worker: int, lo: int, hi: int) -> None:
+        raise ZeroDivisionError("inside")
+
+    workers = Workers(2)
+    job = Job(work, 8, 2)
+    workers.start(job)
+    with pytest.raises(ZeroDivisionError, match="inside"):
+        job.wait()
+    workers.close()
+
+
+# ---- resets
+
+
+def test_partial_resets_equal_ale() -> None:
+    ours, theirs = both("breakout", 4)
+    equal(ours.reset(seed=1), theirs.reset(seed=1))
+    rng = np.random.default_rng(0)
+    for k in range(12):
+        actions = rng.integers(0, 4, 4)
+        equal(ours.step(actions), theirs.step(actions))
+        mask = rng.random(4) < 0.5
+        seed = [None, int(rng.integers(1000)), rng.integers(-1, 50, int(mask.sum()))][k % 3]
+        options = {"reset_mask": mask}
+        equal(ours.reset(seed=seed, options=options), theirs.reset(seed=seed, options=options))
+
+
+@pytest.mark.parametrize("seed", [7, np.array([5, 5, 9]), None], ids=str)
+def test_later_resets_equal_ale(seed: Any) -> None:
+    ours, theirs = both("seaquest", 3)
+    equal(ours.reset(seed=1), theirs.reset(seed=1))
+    for _ in range(5):
+        equal(ours.step(np.array([1, 2, 3])), theirs.step(np.array([1, 2, 3])))
+    equal(ours.reset(seed=seed), theirs.reset(seed=seed))
+
+
+def test_first_reset_without_a_seed_differs_between_environments() -> None:
+    frames = AtariVec("breakout", 32).reset()[1]["frame_number"]
+    assert len(set(frames.tolist())) > 5
+
+
+# ---- states
+
+
+@pytest.mark.parametrize("game", ["breakout", "seaquest", "pitfall2", "klax", "tetris"])
+def test_a_restored_environment_goes_on_byte_for_byte(game: str, tmp_path: Any) -> None:
+    options = {"repeat_action_probability": 0.25, "max_num_frames_per_episode": 90}
+    env = AtariVec(game, 3, **options)
+    env.reset(seed=11)
+    rng = np.random.default_rng(1)
+    actions = rng.integers(0, env.single_action_space.n, (60, 3))  # type: ignore[attr-defined]
+    for k in range(17):
+        env.step(actions[k])
+    np.savez(tmp_path / "state.npz", **env.get_state())
+    there = [env.step(actions[k]) for k in range(17, 60)]
+    other = AtariVec(game, 3, **options)
+    other.set_state(dict(np.load(tmp_path / "state.npz")))
+    for k in range(17, 60):
+        equal(other.step(actions[k]), there[k - 17])
+    assert any((r[2] | r[3]).any() for r in there), "no episode ended after the restore"
+
+
+def test_restore_in_the_middle_of_smaller_batches() -> None:
+    env, other = AtariVec("pong", 5, batch_size=2), AtariVec("pong", 5, batch_size=2)
+    env.reset(seed=1)
+    env.step(np.array([1, 2]))
+    while env._flight:
+        env.recv()
+    state = env.get_state()
+    other.set_state(state)
+    for _ in range(7):
+        env.send(np.array([3, 4]))
+        other.send(np.array([3, 4]))
+        if env._flight:
+            equal(env.recv(), other.recv())
+
+
+def test_states_of_other_environments_are_refused() -> None:
+    state = AtariVec("pong", 2).get_state()
+    with pytest.raises(ValueError, match="hint"):
+        AtariVec("breakout", 2).set_state(state)
+    with pytest.raises(ValueError, match="hint"):
+        AtariVec("pong", 2, frameskip=2).set_state(state)
+    with pytest.raises(ValueError, match="num_envs"):
+        AtariVec("pong", 3).set_state(state)
+
+
+def test_state_while_stepping_is_refused() -> None:
+    env = AtariVec("pong", 2)
+    env.reset(seed=1)
+    env.send(np.array([0, 0]))
+    with pytest.raises(RuntimeError, match=r"recv\(\) first"):
+        env.get_state()
+    env.recv()
+
+
+# ---- the footgun: memory that is used again
+
+
+def test_an_observation_that_is_kept_never_changes() -> None:
+    env = AtariVec("breakout", 2)
+    kept = [env.reset(seed=1)[0]]
+    copies = [kept[0].copy()]
+    for k in range(30):
+        obs = env.step(np.array([k % 4, 1]))[0]
+        kept.append(obs[1, 2:] if k % 2 else obs)  # a view must protect the array as well
+        copies.append(kept[-1].copy())
+    for a, b in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_an_observation_that_nobody_keeps_is_used_again() -> None:
+    """Otherwise every step would pay for fresh pages."""
+    env = AtariVec("breakout", 2)
+    env.reset(seed=1)
+    places = set()
+    for _ in range(20):
+        places.add(env.step(np.array([0, 1]))[0].ctypes.data)
+    gc.collect()
+    assert len(places) <= 2
+
+
+def test_changing_an_observation_does_not_change_the_next() -> None:
+    ours, theirs = both("breakout", 2)
+    equal(ours.reset(seed=1), theirs.reset(seed=1))
+    for _ in range(6):
+        a, b = ours.step(np.array([2, 3])), theirs.step(np.array([2, 3]))
+        equal(a, b)
+        a[0][:] = 77
+        a[4]["lives"][:] = 0
+
+
+def test_buffers_count_references() -> None:
+    buffers = Buffers((4,))
+    first = buffers.take()
+    view = first[1:]
+    assert buffers.take() is not first
+    del first
+    assert view.base is not buffers.take(), "a view is still held"
+    del view
+    gc.collect()
+    assert len(buffers._made) <= 3
+
+
+# ---- what is refused
+
+
+def test_wrong_use_is_refused_with_a_hint() -> None:
+    with pytest.raises(KeyError, match="did you mean"):
+        AtariVec("breakot", 1)
+    with pytest.raises(Exception, match="frameskip"):
+        AtariVec("pong", 1, frameskip=0)
+    with pytest.raises(ValueError, match="hint"):
+        AtariVec("pong", 2, batch_size=3)
+    with pytest.raises(ValueError, match="autoreset_mode"):
+        AtariVec("pong", 1, autoreset_mode="Disabled")
+    env = AtariVec("pong", 2)
+    with pytest.raises(RuntimeError, match=r"reset\(\) first"):
+        env.step(np.array([0, 0]))
+    with pytest.raises(RuntimeError, match="first reset"):
+        env.reset(options={"reset_mask": np.array([True, False])})
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="action_space"):
+        env.step(np.array([0, 6]))
+    with pytest.raises(AssertionError, match="shape"):
+        env.step(np.array([0]))
+    with pytest.raises(RuntimeError, match=r"without a send"):
+        env.recv()
+    with pytest.raises(TypeError, match="seed"):
+        env.reset(seed=2**31)
+    with pytest.raises(TypeError, match="boolean"):
+        env.reset(options={"reset_mask": [True, False]})
