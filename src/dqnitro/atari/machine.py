@@ -122,6 +122,4 @@ def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
 
 @device
 def frame(s, ram, rom, dec, prop, log, screen, draw):
-    frame_unit(
-        address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen), draw
-    )
+    frame_unit(address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen), draw)

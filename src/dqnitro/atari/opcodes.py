@@ -64,8 +64,6 @@ CYCLES = np.array([int(digit) for digit in "".join(_CYCLES.split())], np.int64)
 NAMES = tuple(name for name, _, _ in _cells)  # by opcode, for tests and messages
 
 
-
-
 (
     LDA, LDX, LDY, ORA, AND, EOR, ADC, SBC, CMP, CPX, CPY, BIT, NOP, LAX, LAS, ANC, ASR, ARR, ANE, LXA, SBX,
     STA, STX, STY, SAX, SHA, SHX, SHY, SHS,

@@ -84,7 +84,6 @@ if BOUNDSCHECK or numba.config.DISABLE_JIT:
 
     as_state = as_bytes = as_words = as_screen = as_int32 = address
 else:
-
     _UNITS: list[CFunc] = []
 
     def unit(function: F) -> F:

@@ -27,9 +27,7 @@ from .workers import Job, Workers
 
 _HELD_BY_POOL = 3  # references to an array that only the pool knows: the list, the loop variable, getrefcount itself
 # joystick directions (left/centre/right, down/centre/up, fire) as actions, for continuous control
-_STICK = np.array(
-    [[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32
-)
+_STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32)
 
 
 class Buffers:
@@ -325,9 +323,7 @@ class AtariVec(VectorEnv):
             self._flight.popleft().job.wait()
         self._waiting = []
 
-    def _collect(
-        self, batch: Batch
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def _collect(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         self._last_ids = batch.ids
         r = batch.results
         info = {
