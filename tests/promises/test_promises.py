@@ -69,7 +69,7 @@ def test_close_rungs_learn_the_same_function_but_for_rounding(name):
     moved = np.abs(va - before).max()
     assert moved > 5 * TOLERANCE[name], "nothing was learned: a comparison would prove nothing"
     assert np.abs(va - vb).max() <= TOLERANCE[name]
-    assert abs((va - vb).mean()) <= TOLERANCE[name] / 5  # rounding, not bias
+    assert abs((va - vb).mean()) <= TOLERANCE[name] / 3  # rounding, not bias
 
 
 @pytest.mark.parametrize("name", named("learning"))
