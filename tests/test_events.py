@@ -1,0 +1,81 @@
+"""What a person sees and what is stored."""
+
+import pytest
+
+import fakes_envs
+from dqnitro.cli.live import bar, duration, lines, make_sink
+from dqnitro.config import Config
+from dqnitro.events import NullSink, Snapshot, time_left_s
+from dqnitro.session import train
+
+fakes_envs.register()
+
+
+def snapshot(**changes) -> Snapshot:
+    return Snapshot(**({
+        "wall_s": 125.0, "steps": 50_000, "updates": 10_000, "games": 150, "epsilon": 0.51, "steps_per_s": 400.0,
+        "frames_per_s": 1600.0, "updates_per_s": 100.0, "mean_score": -3.25, "last_score": 1.0, "loss": 0.0123,
+        "share": {"act": 0.1, "env": 0.2, "sample": 0.05, "learn": 0.62, "store": 0.02, "loop": 0.01},
+    } | changes))  # fmt: skip
+
+
+def test_the_live_block_says_what_is_going_on():
+    text = "\n".join(lines(snapshot(), Config(stop_at_score=17.0, max_steps=90_000), "pong · auto"))
+    for part in ("pong · auto", "2:05 min", "1:40 min left", "-3.2 of 17", "last 100 games", "150 played", "400 steps/s",
+                 "1,600 console frames/s", "100.0 updates/s", "epsilon 0.510", "loss 0.0123", "learn 62%", "loop 1%"):  # fmt: skip
+        assert part in text, part
+
+
+def test_the_live_block_before_the_first_game_and_update():
+    early = snapshot(steps=500, mean_score=None, last_score=None, loss=None, games=0)
+    text = "\n".join(lines(early, Config(), "pong"))
+    assert "no game finished yet" in text and "filling the replay (500 of 10,000 steps)" in text and "left" not in text
+
+
+def test_nothing_is_shown_where_there_is_no_terminal():
+    assert isinstance(make_sink(Config(), "x", quiet=False), NullSink)
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [((0, 0.0), None), ((54_000, 0.0), 10.0), ((0, 5.0), 175.0), ((54_000, 5.0), 10.0), ((10, 0.0), 0.0)],
+)
+def test_time_left_is_that_of_the_nearest_limit(limits, left):
+    assert time_left_s(snapshot(), *limits) == (None if left is None else pytest.approx(left))
+
+
+def test_durations_and_bars_by_hand():
+    assert [duration(s) for s in (0.4, 59.4, 60, 3599, 3600, 7650)] == [
+        "0 s",
+        "59 s",
+        "1:00 min",
+        "59:59 min",
+        "1:00:00 h",
+        "2:07:30 h",
+    ]
+    assert bar(0.5, 4) == "██  " and bar(0.0, 4) == "    " and bar(2.0, 4) == "████"
+
+
+def test_tensorboard_holds_the_metrics_of_the_notes(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config = Config(
+        env_id="dqnitro_test/Corridor-v0", n_envs=2, frame_stack=1, hidden_units=8, batch_size=4, first_fill_steps=20,
+        replay_capacity=500, max_steps=450, torch_threads=1,
+    )  # fmt: skip
+    result = train(config, tmp_path / "run")
+    events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    assert {"reward", "avg_reward", "steps", "loss", "avg_loss", "epsilon", "avg_fps"} <= set(events.Tags()["scalars"])
+    assert len(events.Scalars("reward")) == result.games
+    assert [e.step for e in events.Scalars("loss")] == sorted({e.step for e in events.Scalars("loss")})
+    assert len(events.Scalars("loss")) == result.updates // 100
+
+
+def test_phases_add_up_to_the_wall_clock():
+    config = Config(
+        env_id="dqnitro_test/Corridor-v0", frame_stack=1, hidden_units=8, batch_size=4, first_fill_steps=20,
+        replay_capacity=500, max_steps=300, torch_threads=1,
+    )  # fmt: skip
+    share = train(config).share
+    assert sum(share.values()) == pytest.approx(1.0, abs=0.02)
+    assert set(share) == {"act", "env", "sample", "learn", "store", "loop"}
