@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -152,23 +153,27 @@ class VideoWriter:
         self._tmp.replace(self._path)
 
 
-def record(run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = 0.01, seed: int = 0) -> GameEnd:
-    """Record one fresh game as an mp4: every console frame of an Atari game, what `render()` shows of others."""
+def show(run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: float = 0.01, seed: int = 0) -> GameEnd:
+    """Play one fresh game on a screen: `make_screen(fps)` gives something to call with pictures and to close.
+
+    Every console frame of an Atari game is shown, and what `render()` gives of other environments.
+    """
     from dqnitro.envs import make_watched_envs
 
     config = load_config(run_dir)
-    writer: VideoWriter | None = None
-
-    def on_frame(rgb: np.ndarray) -> None:
-        assert writer is not None
-        writer(rgb)
-
-    envs, fps = make_watched_envs(_fresh_games(config, 1, seed), on_frame)
-    writer = VideoWriter(path, fps)
+    screen: Any = None
+    envs, fps = make_watched_envs(_fresh_games(config, 1, seed), lambda rgb: screen(rgb))
     try:
         policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed)
+        screen = make_screen(fps)
         (end,) = play_games(policy, envs, 1)
     finally:
         envs.close()
-        writer.close()
+        if screen is not None:
+            screen.close()
     return end
+
+
+def record(run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = 0.01, seed: int = 0) -> GameEnd:
+    """Record one fresh game as an mp4."""
+    return show(run_dir, lambda fps: VideoWriter(path, fps), epsilon, seed)

@@ -11,10 +11,11 @@ from dqnitro.cli.flags import Parser, note
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
-Play with a trained agent: score it over fresh games, or record a video of one.
+Play with a trained agent: watch it, record a video, or score it over fresh games.
 
 Examples
   dqnitro play runs/pong-auto-s1-...                    record one game as game.mp4 in the run's folder
+  dqnitro play runs/pong-auto-s1-... --watch            see it play, here in the terminal
   dqnitro play runs/pong-auto-s1-... --games 30         mean score over 30 fresh games, with its interval
   dqnitro play runs/pong-auto-s1-... --games 100 --json
   dqnitro play runs/pong-auto-s1-... --video pong.mp4 --seed 5
@@ -27,6 +28,7 @@ def main(argv: list[str]) -> int:
     p = Parser("play", "RUN [options]", DESCRIPTION)
     p.add_argument("run", help="a run's folder")
     p.add_argument("--games", type=int, default=0, metavar="N", help="score over N fresh games")
+    p.add_argument("--watch", action="store_true", help="show one game in this terminal, in colour")
     p.add_argument("--video", metavar="FILE", help="record one game (default without --games: RUN/game.mp4)")
     p.add_argument("--epsilon", type=float, default=0.01, metavar="X", help="chance of a random action (default: 0.01)")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="which fresh games (default: 0)")
@@ -39,13 +41,20 @@ def main(argv: list[str]) -> int:
     if args.seed < 0:
         raise ConfigError(f"--seed must be at least 0, got {args.seed}")
     run = pathlib.Path(args.run)
-    from dqnitro.play import load_config, record, score
+    if args.watch and not sys.stdout.isatty():
+        raise ConfigError("--watch needs a terminal", "--video FILE records instead")
+    from dqnitro.play import load_config, record, score, show
 
     load_config(run)  # a wrong folder is said before anything heavy is loaded
     facts: dict[str, Any] = {"run": str(run), "epsilon": args.epsilon, "seed": args.seed}
     if args.games:
         facts["evaluation"] = score(run, args.games, args.epsilon, args.seed)._asdict()
-    if args.video or not args.games:
+    if args.watch:
+        from dqnitro.cli.watch import TerminalScreen
+
+        end = show(run, TerminalScreen, args.epsilon, args.seed)
+        facts["watched"] = {"score": end.score, "steps": end.steps}
+    if args.video or not (args.games or args.watch):
         path = pathlib.Path(args.video) if args.video else run / "game.mp4"
         if not path.parent.is_dir():
             raise ConfigError(f"the folder of {path} does not exist")
@@ -59,6 +68,8 @@ def main(argv: list[str]) -> int:
     if e := facts.get("evaluation"):
         print(f"score {e['mean']:.2f} over {len(e['scores'])} games, 95% interval {e['low']:.2f} to {e['high']:.2f}")
         print(f"  lowest {min(e['scores']):g}, highest {max(e['scores']):g}")
+    if w := facts.get("watched"):
+        print(f"score {w['score']:g} in {w['steps']:,} steps")
     if v := facts.get("video"):
         print(f"video {v['path']}: score {v['score']:g} in {v['steps']:,} steps")
     return 0
