@@ -373,9 +373,7 @@ TWISTS: tuple[str, ...] = ("", *sorted({g.twist for g in _ROWS if g.twist}))
 
 def _clauses(when: When) -> list[tuple[int, ...]]:
     """Flat rows (clause, index, kind, mask, op, value); a clause is a run of rows with one number."""
-    return [
-        (n, index(c.address), c.kind, c.mask, c.op, c.value) for n, cl in enumerate(when.clauses) for c in cl
-    ]
+    return [(n, index(c.address), c.kind, c.mask, c.op, c.value) for n, cl in enumerate(when.clauses) for c in cl]
 
 
 def _table(rows: list[list[tuple[int, ...]]], width: int) -> np.ndarray:

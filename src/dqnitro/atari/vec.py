@@ -20,16 +20,14 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from . import games, layout, palette, resize, roms, stepper
+from . import games, layout, palette, resize, resize_plan, roms, stepper
 from .decode import predecode
 from .rng import MT_SIZE
 from .workers import Job, Workers
 
 _HELD_BY_POOL = 3  # references to an array that only the pool knows: the list, the loop variable, getrefcount itself
 # joystick directions (left/centre/right, down/centre/up, fire) as actions, for continuous control
-_STICK = np.array(
-    [[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32
-)
+_STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32)
 
 
 class Buffers:
@@ -124,7 +122,7 @@ class AtariVec(VectorEnv):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = min(num_threads or cores, self.batch_size)
         self._workers = Workers(threads, thread_affinity_offset)
-        self._scratch = [make_scratch(rom.height, img_width) for _ in range(threads + 1)]
+        self._scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
         self._buffers = Buffers((self.batch_size, *shape))
         self._flight: deque[Batch] = deque()
         self._waiting: list[tuple[int, int, int, int, float]] = []
@@ -325,9 +323,7 @@ class AtariVec(VectorEnv):
             self._flight.popleft().job.wait()
         self._waiting = []
 
-    def _collect(
-        self, batch: Batch
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def _collect(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         self._last_ids = batch.ids
         r = batch.results
         info = {
@@ -411,17 +407,12 @@ def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int
         "rng_noops": np.zeros((n, MT_SIZE), np.uint32),
         "episode": np.zeros((n, stepper.E_SIZE), np.int64),
         "frames": np.zeros((n, stack, frame_bytes), np.uint8),
-        "raw": np.zeros((n, channels, height, resize.WIDTH), np.uint8),
+        "raw": np.zeros((n, channels, height, resize_plan.WIDTH), np.uint8),
         "source": np.zeros((n, height), np.int32),
     }
 
 
-def make_scratch(height: int, out_width: int) -> tuple[np.ndarray, ...]:
+def make_scratch(p: resize.Plan, luts: np.ndarray) -> tuple[np.ndarray, resize.Scratch, np.ndarray]:
     """Working space of one thread."""
-    return (
-        np.zeros(layout.LOG_SIZE, np.int64),
-        np.zeros(resize.WIDTH + 8, np.float32),
-        np.zeros(out_width, np.float32),
-        np.zeros(out_width, np.float32),
-        np.zeros((layout.ROWS, layout.WORDS), np.uint64),
-    )
+    spare = np.zeros((layout.ROWS, layout.WORDS), np.uint64)
+    return np.zeros(layout.LOG_SIZE, np.int64), resize.make_scratch(p, luts), spare
