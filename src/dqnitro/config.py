@@ -42,6 +42,9 @@ class Config:
     full_actions: bool = _doc(False, "all 18 joystick actions instead of the game's own set")
 
     # --- network
+    network: str = _doc(
+        "nature", "for images: nature (Mnih et al. 2015) or small (the 2013 paper's, a third of the work)"
+    )
     hidden_units: int = _doc(512, "width of the last hidden layer")
     dueling: bool = _doc(False, "separate value and advantage streams")
     categorical: bool = _doc(False, "C51: predict a distribution of returns")
@@ -98,7 +101,7 @@ class Config:
         """A copy with some fields changed; an unknown name is an error with the nearest names."""
         for name in changes:
             if name not in FIELDS:
-                raise ConfigError(f"unknown setting {name!r}", _nearest(name, FIELDS))
+                raise ConfigError(f"unknown setting {name!r}", nearest(name, FIELDS))
         return dataclasses.replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,6 +127,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "envs": ("wrappers", "gym-sync", "gym-async", "ale", "console"),
     "replay": ("plain", "frames"),
     "replay_device": ("auto", "cpu", "cuda"),
+    "network": ("nature", "small"),
     "loss": ("mse", "huber"),
     "runner": ("inline",),
 }
@@ -143,7 +147,8 @@ AT_MOST: dict[str, float] = {
 }  # fmt: skip
 
 
-def _nearest(name: str, known: Any, what: str = "settings") -> str:
+def nearest(name: str, known: Any, what: str = "settings") -> str:
+    """A hint: the known names that look like this one, or all of them."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else f"the {what} are {', '.join(known)}"
 

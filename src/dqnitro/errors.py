@@ -7,7 +7,8 @@ class UserError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(f"{message}; hint: {hint}" if hint else message)
+        # One line, whatever a library put into its message.
+        super().__init__(" ".join((f"{message}; hint: {hint}" if hint else message).split()))
 
 
 class ConfigError(UserError, ValueError):

@@ -1,0 +1,7 @@
+"""`python -m dqnitro`."""
+
+import sys
+
+from dqnitro.cli import main
+
+sys.exit(main())

@@ -1,0 +1,77 @@
+"""The command line. One file per command; heavy imports happen inside, so that help answers at once."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "train": "train an agent until it is solved, a limit is reached, or Ctrl-C",
+    "play": "watch, record or score a trained agent",
+    "runs": "list what is there: game, recipe, score, speed, state",
+    "report": "write a run's page again",
+    "env": "this machine, the versions, and what `auto` would choose and why",
+    "bench": "measure against peers, interleaved, as ratios with intervals",
+}
+
+HELP = """\
+DQNitro trains DQN on Atari as fast as this machine allows.
+
+Examples
+  dqnitro train pong                          the fastest recipe for this machine, until solved
+  dqnitro train pong --recipe baseline        the textbook DQN
+  dqnitro train CartPole-v1 --minutes 1       any Gymnasium environment with discrete actions
+  dqnitro train --resume runs/pong-auto-...   go on where a run stopped
+  dqnitro play runs/pong-auto-... --games 30  score it over 30 fresh games
+  dqnitro env                                 what would `auto` choose here, and why
+
+Commands
+{commands}
+
+`dqnitro COMMAND --help` shows a command's examples and options.
+Exit codes: 0 done, 1 unexpected failure, 2 bad input, 3 loss diverged, 130 Ctrl-C, 143 SIGTERM (both leave a checkpoint).
+"""
+
+
+def help_text() -> str:
+    return HELP.format(commands="\n".join(f"  {name:<8} {what}" for name, what in COMMANDS.items()))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if not args or args[0] in ("-h", "--help", "help"):
+        print(help_text(), end="")
+        return 0
+    if args[0] in ("-V", "--version"):
+        from dqnitro import __version__
+
+        print(f"dqnitro {__version__}")
+        return 0
+    name, rest = args[0], args[1:]
+    if name not in COMMANDS:
+        from dqnitro.config import nearest
+
+        print(f"dqnitro: unknown command {name!r}; hint: {nearest(name, COMMANDS, 'commands')}", file=sys.stderr)
+        return 2
+    return _run(name, rest)
+
+
+def _run(name: str, rest: list[str]) -> int:
+    from dqnitro.errors import DivergedError, UserError
+
+    # numba, torch and gymnasium warn about things that no user of ours can change.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:gymnasium")
+    try:
+        return importlib.import_module(f"dqnitro.cli.{name}").main(rest)
+    except (UserError, DivergedError) as e:
+        print(f"dqnitro {name}: {e}", file=sys.stderr)
+        return e.exit_code
+    except KeyboardInterrupt:
+        print(f"dqnitro {name}: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `dqnitro runs | head`
+        sys.stderr.close()
+        return 0

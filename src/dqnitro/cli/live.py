@@ -1,0 +1,80 @@
+"""The live block: a few calm lines that are rewritten in place. Nothing of it appears when stderr is not a terminal."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from dqnitro.config import Config
+from dqnitro.events import NullSink, Snapshot, time_left_s
+
+BAR = " ▏▎▍▌▋▊▉█"
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3:05 min, 2:07:30 h."""
+    s = round(seconds)
+    if s < 60:
+        return f"{s} s"
+    if s < 3600:
+        return f"{s // 60}:{s % 60:02d} min"
+    return f"{s // 3600}:{s // 60 % 60:02d}:{s % 60:02d} h"
+
+
+def bar(share: float, width: int = 20) -> str:
+    """A bar of eighths of a character."""
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (BAR[rest] if rest else "")).ljust(width)
+
+
+def score_text(value: float | None) -> str:
+    return "no game finished yet" if value is None else f"{value:.1f}"
+
+
+def lines(s: Snapshot, config: Config, title: str) -> list[str]:
+    """The block's lines, without colour: what a test can read is what a person sees."""
+    left = time_left_s(s, config.max_steps, config.max_minutes)
+    goal = "" if config.stop_at_score == float("inf") else f" of {config.stop_at_score:g}"
+    loss = "–" if s.loss is None else f"{s.loss:.4f}"
+    filling = s.steps < config.first_fill_steps
+    phase = f"filling the replay ({s.steps:,} of {config.first_fill_steps:,} steps)" if filling else f"loss {loss}"
+    out = [
+        f"{title}   {duration(s.wall_s)}" + (f", {duration(left)} left" if left is not None else ""),
+        f"  score   {score_text(s.mean_score)}{goal} (mean of the last {min(s.games, 100)} games, {s.games:,} played)",
+        f"  speed   {s.steps_per_s:,.0f} steps/s   {s.frames_per_s:,.0f} console frames/s   {s.updates_per_s:,.1f} updates/s",
+        f"  so far  {s.steps:,} steps   {s.updates:,} updates   epsilon {s.epsilon:.3f}   {phase}",
+    ]
+    shown = {k: v for k, v in s.share.items() if v >= 0.005 or k == "loop"}
+    out.append("  time    " + "   ".join(f"{k} {v:.0%}" for k, v in sorted(shown.items(), key=lambda kv: -kv[1])))
+    return out
+
+
+class LiveSink(NullSink):
+    """Shows every snapshot in place, with rich."""
+
+    def __init__(self, config: Config, title: str) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._config, self._title = config, title
+        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+        self._live.start()
+
+    def snapshot(self, s: Snapshot) -> None:
+        from rich.text import Text
+
+        text = Text()
+        for i, line in enumerate(lines(s, self._config, self._title)):
+            text.append(line[:10], style="bold" if i == 0 else "dim").append(
+                line[10:] + "\n", style="bold" if i == 0 else ""
+            )
+        self._live.update(text, refresh=True)
+
+    def close(self) -> None:
+        self._live.stop()
+
+
+def make_sink(config: Config, title: str, quiet: bool) -> Any:
+    """A live block on a terminal, silence elsewhere."""
+    return NullSink() if quiet or not sys.stderr.isatty() else LiveSink(config, title)

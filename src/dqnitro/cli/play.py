@@ -1,0 +1,64 @@
+"""`dqnitro play`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+from dqnitro.cli.flags import Parser, note
+from dqnitro.errors import ConfigError
+
+DESCRIPTION = """\
+Play with a trained agent: score it over fresh games, or record a video of one.
+
+Examples
+  dqnitro play runs/pong-auto-s1-...                    record one game as game.mp4 in the run's folder
+  dqnitro play runs/pong-auto-s1-... --games 30         mean score over 30 fresh games, with its interval
+  dqnitro play runs/pong-auto-s1-... --games 100 --json
+  dqnitro play runs/pong-auto-s1-... --video pong.mp4 --seed 5
+
+Exit codes: 0 done, 2 bad input.
+"""
+
+
+def main(argv: list[str]) -> int:
+    p = Parser("play", "RUN [options]", DESCRIPTION)
+    p.add_argument("run", help="a run's folder")
+    p.add_argument("--games", type=int, default=0, metavar="N", help="score over N fresh games")
+    p.add_argument("--video", metavar="FILE", help="record one game (default without --games: RUN/game.mp4)")
+    p.add_argument("--epsilon", type=float, default=0.01, metavar="X", help="chance of a random action (default: 0.01)")
+    p.add_argument("--seed", type=int, default=0, metavar="N", help="which fresh games (default: 0)")
+    p.add_argument("--json", action="store_true", help="the result as JSON")
+    args = p.parse(argv)
+    if args.games < 0:
+        raise ConfigError(f"--games must be at least 0, got {args.games}")
+    if not 0 <= args.epsilon <= 1:
+        raise ConfigError(f"--epsilon must be between 0 and 1, got {args.epsilon}")
+    if args.seed < 0:
+        raise ConfigError(f"--seed must be at least 0, got {args.seed}")
+    run = pathlib.Path(args.run)
+    from dqnitro.play import load_config, record, score
+
+    load_config(run)  # a wrong folder is said before anything heavy is loaded
+    facts: dict[str, Any] = {"run": str(run), "epsilon": args.epsilon, "seed": args.seed}
+    if args.games:
+        facts["evaluation"] = score(run, args.games, args.epsilon, args.seed)._asdict()
+    if args.video or not args.games:
+        path = pathlib.Path(args.video) if args.video else run / "game.mp4"
+        if not path.parent.is_dir():
+            raise ConfigError(f"the folder of {path} does not exist")
+        note(f"recording one game to {path}")
+        end = record(run, path, args.epsilon, args.seed)
+        facts["video"] = {"path": str(path), "score": end.score, "steps": end.steps}
+    if args.json:
+        json.dump(facts, sys.stdout, indent=1)
+        print()
+        return 0
+    if e := facts.get("evaluation"):
+        print(f"score {e['mean']:.2f} over {len(e['scores'])} games, 95% interval {e['low']:.2f} to {e['high']:.2f}")
+        print(f"  lowest {min(e['scores']):g}, highest {max(e['scores']):g}")
+    if v := facts.get("video"):
+        print(f"video {v['path']}: score {v['score']:g} in {v['steps']:,} steps")
+    return 0

@@ -1,0 +1,87 @@
+"""`dqnitro runs`."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+from dqnitro.cli.flags import Parser
+from dqnitro.errors import ConfigError
+
+DESCRIPTION = """\
+List the runs that are stored: game, recipe, score, speed, state.
+
+Examples
+  dqnitro runs
+  dqnitro runs --root /data/runs --json
+
+States: solved, steps and minutes (a limit was reached), stopped (Ctrl-C or SIGTERM), running, diverged,
+crashed (the process is gone without a word). All but `running` can be resumed if they have a checkpoint.
+"""
+
+
+def main(argv: list[str]) -> int:
+    p = Parser("runs", "[options]", DESCRIPTION)
+    p.add_argument("--root", default="runs", metavar="DIR", help="where the runs are (default: runs)")
+    p.add_argument("--json", action="store_true", help="as JSON")
+    args = p.parse(argv)
+    root = pathlib.Path(args.root)
+    if args.root != "runs" and not root.is_dir():
+        raise ConfigError(f"{root} is not a folder", "--root takes the folder that holds the runs")
+    rows = [describe(path.parent) for path in sorted(root.glob("*/config.json"))]
+    if args.json:
+        json.dump(rows, sys.stdout, indent=1)
+        print()
+        return 0
+    if not rows:
+        print(f"no runs in {root}; `dqnitro train pong` makes one", file=sys.stderr)
+        return 0
+    _print(rows)
+    return 0
+
+
+def describe(path: pathlib.Path) -> dict[str, Any]:
+    """A run in a few facts; a damaged file costs its facts, not the list."""
+    from dqnitro.checkpoint import complete
+    from dqnitro.session import RunFolder, pid_alive
+
+    try:
+        head = json.loads((path / "config.json").read_text())
+        config = head["config"]
+    except (OSError, ValueError, KeyError):
+        return {"run": str(path), "state": "damaged config.json"}
+    s = RunFolder(path).read_summary()
+    state = s.get("state", "crashed")
+    if state == "running" and not pid_alive(s.get("pid")):
+        state = "crashed"
+    size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    return {
+        "run": str(path), "game": config.get("env_id"), "recipe": head.get("recipe"), "seed": config.get("seed"),
+        "state": state, "score": s.get("mean_score"), "steps": s.get("steps"), "steps_per_s": s.get("steps_per_s"),
+        "wall_s": s.get("wall_s"), "resumable": state != "running" and bool(complete(path / "checkpoints")),
+        "megabytes": round(size / 1e6, 1),
+    }  # fmt: skip
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from dqnitro.cli.live import duration
+
+    def number(x: Any, form: str) -> str:
+        return "–" if x is None else format(x, form)
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name, side in (("run", "left"), ("state", "left"), ("score", "right"), ("steps", "right"), ("steps/s", "right"),
+                       ("time", "right"), ("size", "right")):  # fmt: skip
+        table.add_column(name, justify=side, no_wrap=name != "run")  # type: ignore[arg-type]
+    for r in rows:
+        table.add_row(
+            r["run"], r["state"], number(r.get("score"), ".1f"), number(r.get("steps"), ",d"),
+            number(r.get("steps_per_s"), ",.0f"), "–" if r.get("wall_s") is None else duration(r["wall_s"]),
+            f"{r.get('megabytes', 0):,.0f} MB",
+        )  # fmt: skip
+    Console().print(table)

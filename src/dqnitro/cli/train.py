@@ -1,0 +1,164 @@
+"""`dqnitro train`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+from typing import Any
+
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
+from dqnitro.cli.live import duration, make_sink
+from dqnitro.errors import ConfigError
+
+DESCRIPTION = """\
+Train an agent until it is solved, a limit is reached, or Ctrl-C (which saves first).
+
+Examples
+  dqnitro train pong                                   the fastest recipe for this machine
+  dqnitro train pong --recipe baseline --seed 3        the textbook DQN
+  dqnitro train breakout --minutes 30 --n-envs 16      limits and settings
+  dqnitro train pong --without compile --json          leave out one rung; the result as JSON
+  dqnitro train CartPole-v1 --steps 50_000             any Gymnasium id with discrete actions
+  dqnitro train my_package:MyEnv-v0 --stop-at 200      your own environment
+  dqnitro train --resume runs/pong-auto-s1-...         go on from the last checkpoint
+
+Exit codes: 0 done, 2 bad input, 3 loss diverged, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
+"""
+
+
+def make_parser() -> Parser:
+    p = Parser("train", "GAME|ENV_ID [options]", DESCRIPTION)
+    p.add_argument("game", nargs="?", help="Atari game or Gymnasium id")
+    p.add_argument("--recipe", default="auto", help="auto, fast, baseline (default: auto)")
+    p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
+    p.add_argument("--also", action="append", default=[], metavar="RUNG", help="put a rung on top of the recipe")
+    p.add_argument("--resume", metavar="RUN", help="go on with a stored run")
+    p.add_argument("--run-dir", metavar="DIR", help="where the run is stored (default: runs/GAME-RECIPE-...)")
+    p.add_argument("--no-video", action="store_true", help="no video of a game at the end")
+    p.add_argument(
+        "--eval-games", type=int, default=30, metavar="N", help="fresh games played on solving (default: 30)"
+    )
+    p.add_argument("--quiet", action="store_true", help="no live block")
+    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    add_config_flags(p)
+    return p
+
+
+def main(argv: list[str]) -> int:
+    args = make_parser().parse(argv)
+    if args.eval_games < 0:
+        raise ConfigError(f"--eval-games must be at least 0, got {args.eval_games}")
+    result = _resume(args) if args.resume else _start(args)
+    facts = result.to_dict()
+    assert result.run_dir is not None
+    if result.exit_code == 0:
+        facts |= _afterwards(result.run_dir, result.ended, args)
+    page = _page(result.run_dir)
+    if args.json:
+        json.dump(facts | {"page": page}, sys.stdout, indent=1)
+        print()
+    else:
+        print(_summary(facts, page))
+    return result.exit_code
+
+
+def _start(args: argparse.Namespace) -> Any:
+    from dqnitro import recipes
+
+    if not args.game:
+        raise ConfigError("no game was given", "`dqnitro train pong`, or `--resume RUN`")
+    plan = recipes.plan(args.recipe, args.game)
+    config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
+    rungs = [n for n in (*plan.rungs, *args.also) if n not in args.without]
+    from dqnitro.session import new_run_dir, train
+
+    run_dir = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, pathlib.Path("runs"))
+    note(f"{config.env_id}, recipe {args.recipe}" + (f" ({', '.join(rungs)})" if rungs else "") + f" -> {run_dir}")
+    if "compile" in config.wrappers:
+        note("compiling the update step: some tens of seconds, once")
+    sink = make_sink(config, f"{config.env_id} · {args.recipe}", args.quiet)
+    return train(config, run_dir, recipe=args.recipe, rungs=rungs, sinks=[sink])
+
+
+def _resume(args: argparse.Namespace) -> Any:
+    from dqnitro.play import load_config
+    from dqnitro.session import resume
+
+    if args.game:
+        raise ConfigError(f"--resume already says the game, got {args.game!r} too", "leave one of them out")
+    if args.without or args.also or args.run_dir:
+        raise ConfigError("--without, --also and --run-dir do not go with --resume", "start a new run for that")
+    run_dir = pathlib.Path(args.resume)
+    config = load_config(run_dir)
+    note(f"{config.env_id}: resuming {run_dir}")
+    changes = config_changes(args)
+    return resume(
+        run_dir, sinks=[make_sink(config.replace(**changes), f"{config.env_id} · resumed", args.quiet)], **changes
+    )
+
+
+def _afterwards(run_dir: pathlib.Path, ended: str, args: argparse.Namespace) -> dict[str, Any]:
+    """On solving: the score over fresh games. At any proper end: a video of one."""
+    from dqnitro.play import record, score
+    from dqnitro.session import RunFolder, write_json
+
+    facts: dict[str, Any] = {}
+    if ended == "solved" and args.eval_games:
+        note(f"solved; playing {args.eval_games} fresh games")
+        facts["evaluation"] = score(run_dir, args.eval_games)._asdict()
+    if not args.no_video:
+        video = run_dir / "game.mp4"
+        try:
+            end = record(run_dir, video)
+            facts["video"] = {"path": str(video), "score": end.score, "steps": end.steps}
+        except Exception as e:  # a video is a pleasure, not the result: an environment may be unable to render
+            note(f"no video: {e}")
+    write_json(run_dir / "summary.json", RunFolder(run_dir).read_summary() | facts)
+    return facts
+
+
+def _page(run_dir: pathlib.Path) -> str | None:
+    from dqnitro.report import write_run_page
+
+    return str(write_run_page(run_dir))
+
+
+ENDED = {
+    "solved": "solved",
+    "steps": "stopped at --steps",
+    "minutes": "stopped at --minutes",
+    "SIGINT": "stopped by Ctrl-C",
+    "SIGTERM": "stopped by SIGTERM",
+}
+
+
+def _summary(f: dict[str, Any], page: str | None) -> str:
+    rows = [
+        f"{f['env_id']}: {ENDED[f['ended']]} after {duration(f['wall_s'])} (start-up {duration(f['startup_s'])} apart)"
+    ]
+    score = (
+        "no game finished"
+        if f["mean_score"] is None
+        else f"{f['mean_score']:.2f}, mean of the last {min(100, f['games'])} of {f['games']:,} games"
+    )
+    rows.append(f"  score   {score}")
+    if e := f.get("evaluation"):
+        rows.append(
+            f"  fresh   {e['mean']:.2f} over {len(e['scores'])} games, 95% interval {e['low']:.2f} to {e['high']:.2f}"
+        )
+    rows.append(
+        f"  speed   {f['steps_per_s']:,.0f} steps/s, {f['frames_per_s']:,.0f} console frames/s, {f['samples_per_s']:,.0f} samples learned/s; "
+        f"{f['steps']:,} steps, {f['updates']:,} updates"
+    )
+    shares = ", ".join(f"{k} {v:.1%}" for k, v in sorted(f["share"].items(), key=lambda kv: -kv[1]))
+    rows.append(f"  time    {shares}")
+    rows.append(f"  memory  {f['bytes_per_transition']:,.0f} bytes a transition")
+    rows.append(f"  files   {f['run_dir']}")
+    if v := f.get("video"):
+        rows.append(f"  video   {v['path']} (score {v['score']:g})")
+    if page:
+        rows.append(f"  page    {page}")
+    rows.append(f"  resume  dqnitro train --resume {f['run_dir']}")
+    return "\n".join(rows)

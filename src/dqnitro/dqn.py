@@ -1,0 +1,162 @@
+"""DQN as pure functions: networks, targets, losses, exploration. Nothing here has a clock, a replay or a device of its own.
+
+Time is in the suffix: `obs_tm1, action_tm1` were before the step, `reward_t, discount_t, obs_t` came after it. `discount_t`
+is gamma to the power of the steps it spans, or 0 where the episode ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Batch(NamedTuple):
+    """B transitions, as every replay returns them."""
+
+    obs_tm1: Tensor  # (B, *obs_shape), uint8 for images
+    action_tm1: Tensor  # int64 (B,)
+    reward_t: Tensor  # float32 (B,): the discounted sum of n_step rewards
+    discount_t: Tensor  # float32 (B,): gamma^n, or 0 where the episode ended
+    obs_t: Tensor  # (B, *obs_shape)
+    weight: Tensor  # float32 (B,): importance weights; ones when sampling is uniform
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """What the network predicts for each action: one value, or a distribution over `atoms` returns."""
+
+    n_actions: int
+    dueling: bool = False
+    atoms: int = 1
+    value_min: float = -10.0
+    value_max: float = 10.0
+
+    @property
+    def categorical(self) -> bool:
+        return self.atoms > 1
+
+
+class Head(nn.Module):
+    """The last layer, (B, hidden) -> (B, n_actions, atoms); dueling adds a value stream of its own."""
+
+    def __init__(self, features: int, hidden: int, spec: HeadSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.advantage = nn.Sequential(
+            nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, spec.n_actions * spec.atoms)
+        )
+        self.value = (
+            nn.Sequential(nn.Linear(features, hidden), nn.ReLU(), nn.Linear(hidden, spec.atoms))
+            if spec.dueling
+            else None
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.advantage(x).view(-1, self.spec.n_actions, self.spec.atoms)
+        if self.value is not None:
+            out = self.value(x).unsqueeze(1) + out - out.mean(1, keepdim=True)
+        return out
+
+
+# (channels, kernel, stride) of the convolutions
+CONVOLUTIONS = {
+    "nature": ((32, 8, 4), (64, 4, 2), (64, 3, 1)),  # Mnih et al. (2015)
+    "small": ((16, 8, 4), (32, 4, 2)),  # Mnih et al. (2013)
+}
+
+
+class ConvNetwork(nn.Module):
+    """A convolutional network for stacked grey frames, uint8 in."""
+
+    def __init__(self, obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadSpec) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        inputs = obs_shape[0]
+        for channels, kernel, stride in CONVOLUTIONS[kind]:
+            layers += [nn.Conv2d(inputs, channels, kernel, stride=stride), nn.ReLU()]
+            inputs = channels
+        self.convolutions = nn.Sequential(*layers)
+        with torch.no_grad():
+            features = self.convolutions(torch.zeros(1, *obs_shape)).numel()
+        self.head = Head(features, hidden, spec)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        # Pixels are stored as bytes and scaled here: a quarter of the memory traffic of storing floats.
+        x = self.convolutions(obs.float() * (1.0 / 255.0))
+        return self.head(x.flatten(1))
+
+
+class VectorNetwork(nn.Module):
+    """Two hidden layers for plain vectors (CartPole and the like)."""
+
+    def __init__(self, obs_shape: tuple[int, ...], hidden: int, spec: HeadSpec) -> None:
+        super().__init__()
+        n_inputs = int(np.prod(obs_shape))
+        self.body = nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, hidden), nn.ReLU())
+        self.head = Head(hidden, hidden, spec)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        return self.head(self.body(obs.float()))
+
+
+def make_network(obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadSpec) -> nn.Module:
+    """`kind` is one of CONVOLUTIONS for images, or `vector`."""
+    if kind == "vector":
+        return VectorNetwork(obs_shape, hidden, spec)
+    return ConvNetwork(obs_shape, kind, hidden, spec)
+
+
+def support(spec: HeadSpec, device: torch.device | str = "cpu") -> Tensor:
+    """The returns that the atoms of a categorical head stand for."""
+    return torch.linspace(spec.value_min, spec.value_max, spec.atoms, device=device)
+
+
+def q_values(out: Tensor, atoms: Tensor | None) -> Tensor:
+    """Expected returns (B, n_actions) from a network's output (B, n_actions, atoms)."""
+    if atoms is None:
+        return out.squeeze(-1)
+    return (out.float().softmax(-1) * atoms).sum(-1)
+
+
+def td_target(reward_t: Tensor, discount_t: Tensor, q_t: Tensor, q_t_selector: Tensor) -> Tensor:
+    """r + discount * Q(s', argmax selector). With `q_t_selector is q_t` that is DQN; with the online network's values, double DQN."""
+    best = q_t_selector.argmax(1, keepdim=True)
+    return reward_t + discount_t * q_t.gather(1, best).squeeze(1)
+
+
+def td_loss(q_tm1: Tensor, action_tm1: Tensor, target_t: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+    """Per-sample loss and the temporal-difference error; gradients flow through q_tm1 alone."""
+    td = target_t.detach() - q_tm1.gather(1, action_tm1.unsqueeze(1)).squeeze(1)
+    if kind == "huber":
+        loss = F.huber_loss(td, torch.zeros_like(td), reduction="none")
+    else:
+        loss = td.square()
+    return loss, td
+
+
+def categorical_projection(reward_t: Tensor, discount_t: Tensor, p_t: Tensor, atoms: Tensor) -> Tensor:
+    """Shift the distribution p_t (B, atoms) by the reward, shrink it by the discount, and put it back on the atoms."""
+    low, high = atoms[0], atoms[-1]
+    spacing = (high - low) / (atoms.numel() - 1)
+    moved = (reward_t[:, None] + discount_t[:, None] * atoms[None, :]).clamp(low, high)
+    # Each atom shares the mass of a moved one by how near it is: a triangle one spacing wide on both sides.
+    distance = (moved[:, None, :] - atoms[None, :, None]).abs() / spacing
+    return ((1.0 - distance).clamp(0.0, 1.0) * p_t[:, None, :]).sum(-1)
+
+
+def categorical_loss(out_tm1: Tensor, action_tm1: Tensor, target_p_t: Tensor) -> Tensor:
+    """Cross entropy between the projected target and the predicted distribution of the action taken."""
+    rows = torch.arange(out_tm1.shape[0], device=out_tm1.device)
+    log_p = out_tm1.float()[rows, action_tm1].log_softmax(-1)
+    return -(target_p_t.detach() * log_p).sum(-1)
+
+
+def epsilon_greedy(greedy: np.ndarray, epsilon: float, n_actions: int, rng: np.random.Generator) -> np.ndarray:
+    """Every environment flips its own coin; one coin for the whole vector would make all of them explore at once."""
+    explore = rng.random(greedy.shape[0]) < epsilon
+    return np.where(explore, rng.integers(0, n_actions, greedy.shape[0]), greedy)

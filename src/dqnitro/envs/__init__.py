@@ -1,0 +1,122 @@
+"""Environments: `make_envs(config)` gives the part that the config names. See docs/environments.md."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from dqnitro.config import Config
+from dqnitro.envs.base import Envs, EnvSpec, GameEnd, Step
+from dqnitro.envs.names import atari_game, atari_games
+from dqnitro.errors import ConfigError
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+    import numpy as np
+
+    from dqnitro.envs.games import Games
+
+__all__ = [
+    "EnvSpec",
+    "Envs",
+    "GameEnd",
+    "Step",
+    "atari_game",
+    "atari_games",
+    "env_kind",
+    "make_envs",
+    "make_watched_envs",
+]
+
+# gymnasium, cv2 and ale_py take most of a second to import, so that happens inside the functions.
+
+
+def make_envs(config: Config) -> Envs:
+    """The environments that `config` describes, ready for `reset` or `set_state`."""
+    game = atari_game(config.env_id)
+    if config.envs in ("ale", "console"):
+        return _compiled(config, game)
+    return _wrapped(config, game, config.envs)
+
+
+def env_kind(env_id: str) -> Literal["atari", "image", "vector"]:
+    """What a network for `env_id` has to look at. An environment that is no Atari game is made once to find out."""
+    if atari_game(env_id) is not None:
+        return "atari"
+    from dqnitro.envs.generic import find_spec, make_gym_env
+
+    env = make_gym_env(find_spec(env_id), Config(env_id=env_id))
+    kind = _kind(env)
+    env.close()
+    return kind
+
+
+def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) -> tuple[Envs, float]:
+    """One environment whose pictures go to `on_frame` as RGB arrays, and how many pictures make a second.
+
+    It plays what environment 0 of `make_envs(config)` plays. Atari shows every console frame (60 a second, also those
+    that the agent skips); other environments show what `render()` gives after each reset and step, and must support
+    render_mode="rgb_array".
+    """
+    config = config.replace(n_envs=1)
+    game = atari_game(config.env_id)
+    envs = _wrapped(config, game, "wrappers", on_frame)
+    if game is not None:
+        return envs, 60.0
+    from dqnitro.envs.generic import frames_per_second
+
+    return envs, frames_per_second(config.env_id)
+
+
+def _compiled(config: Config, game: str | None) -> Games:
+    from dqnitro.envs.ale import make_ale_engine, make_console_engine
+    from dqnitro.envs.games import Games
+
+    if game is None:
+        env_kind(config.env_id)  # a name that nobody knows is the likelier mistake, and has the better message
+        raise ConfigError(f"--envs {config.envs} plays Atari only, got {config.env_id!r}", "use --envs gym-sync")
+    make = make_ale_engine if config.envs == "ale" else make_console_engine
+    return Games(make(game, config), config, is_image=True, frames_per_step=config.frame_skip)
+
+
+def _wrapped(
+    config: Config, game: str | None, part: str, on_frame: Callable[[np.ndarray], None] | None = None
+) -> Games:
+    from dqnitro.envs.games import Games
+    from dqnitro.envs.serial import SerialEngine
+
+    spec = None
+    if game is None:
+        from dqnitro.envs.generic import find_spec
+
+        spec = find_spec(config.env_id)
+    env_fns = [functools.partial(_one_env, config, game, spec, i, on_frame) for i in range(config.n_envs)]
+    if part == "wrappers":
+        engine = SerialEngine(env_fns)
+    else:
+        from dqnitro.envs.gymvec import AsyncEngine, SyncEngine
+
+        engine = SyncEngine(env_fns) if part == "gym-sync" else AsyncEngine(env_fns)
+    frames_per_step = config.frame_skip if game is not None else 1
+    return Games(engine, config, is_image=len(engine.obs_shape) == 3, frames_per_step=frames_per_step)
+
+
+def _one_env(
+    config: Config, game: str | None, spec: Any, index: int, on_frame: Callable[[np.ndarray], None] | None
+) -> gym.Env:
+    from dqnitro.envs.serial import SeededGames
+
+    if game is not None:
+        from dqnitro.envs.atari import make_atari_env
+
+        env = make_atari_env(game, config, on_frame)
+    else:
+        from dqnitro.envs.generic import make_gym_env
+
+        env = make_gym_env(spec, config, on_frame)
+    return SeededGames(env, config.seed, index)
+
+
+def _kind(env: gym.Env) -> Literal["image", "vector"]:
+    return "image" if len(env.observation_space.shape or ()) == 3 else "vector"

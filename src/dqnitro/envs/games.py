@@ -1,0 +1,196 @@
+"""The bookkeeping that all environment parts share: whose game is over, scores, clipping, and how a game is resumed.
+
+Below it is an *engine* that plays; it knows nothing of scores or checkpoints. Every game begins with a seed that is a
+pure function of the run's seed, the environment's number and the game's number. So the exact state of an environment is
+the number of its game and the actions played in it, and going back to a state means playing that game again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from dqnitro.config import Config
+from dqnitro.envs.base import EnvSpec, GameEnd, Step
+from dqnitro.errors import CheckpointError
+
+
+def episode_seed(run_seed: int, env: int, game: int) -> int:
+    """The seed of game number `game` in environment number `env`, in 0..2^31-1 (what a C++ int holds)."""
+    return int(np.random.SeedSequence((run_seed, env, game)).generate_state(1)[0]) & 0x7FFF_FFFF
+
+
+class Outcome(NamedTuple):
+    """What an engine's tick brought; index i is environment i."""
+
+    obs: np.ndarray  # a fresh array: the caller may keep it
+    reward: np.ndarray  # as the game gave it; anything where a new game began
+    over: np.ndarray  # bool: the game ended by its own rules
+    cut: np.ndarray  # bool: the game was ended by a time limit
+    life_lost: np.ndarray  # bool: a life went and the game goes on
+
+
+class Engine(Protocol):
+    """Plays the environments. In the tick after an end it begins the next game by itself, with that game's seed."""
+
+    n_actions: int
+    obs_shape: tuple[int, ...]
+    obs_dtype: np.dtype[Any]
+
+    def begin(self, games: np.ndarray, actions: Sequence[np.ndarray]) -> np.ndarray:
+        """Put every environment into its game number `games[i]` after `actions[i]`; the observations."""
+        ...
+
+    def send(self, actions: np.ndarray) -> None: ...
+
+    def recv(self) -> Outcome: ...
+
+    def close(self) -> None: ...
+
+
+class Games:
+    """The Envs protocol over an engine."""
+
+    def __init__(self, engine: Engine, config: Config, is_image: bool, frames_per_step: int) -> None:
+        n = config.n_envs
+        self.spec = EnvSpec(
+            n_envs=n,
+            n_actions=engine.n_actions,
+            obs_shape=engine.obs_shape,
+            obs_dtype=np.dtype(engine.obs_dtype),
+            frame_stack=engine.obs_shape[0] if is_image else 1,
+            frames_per_step=frames_per_step,
+            is_image=is_image,
+        )
+        self._engine = engine
+        self._clip = config.clip_rewards
+        self._life_ends_return = config.episodic_life
+        self._game = np.zeros(n, np.int64)
+        self._score = np.zeros(n, np.float64)
+        self._steps = np.zeros(n, np.int64)
+        self._ended = np.zeros(n, np.bool_)  # the next tick begins a new game here
+        # One byte a decision (for up to 256 actions): a 30-minute Atari game is 27 KB. Doubled when it is full.
+        self._played = np.zeros((n, 1024), np.uint8 if engine.n_actions <= 256 else np.int64)
+        self._obs: np.ndarray | None = None
+        self._sent: np.ndarray | None = None
+        self._closed = False
+
+    def reset(self) -> np.ndarray:
+        """Begin game 0 everywhere."""
+        return self._go_to(np.zeros_like(self._game), [np.zeros(0, np.int64)] * self.spec.n_envs)
+
+    def send(self, actions: np.ndarray) -> None:
+        """Start a vector step with integer actions (n_envs,)."""
+        if self._obs is None or self._sent is not None:
+            raise RuntimeError("send comes after reset, set_state or recv, and only once")
+        actions = np.array(actions, np.int64)  # a copy: the caller may reuse its buffer before recv
+        if actions.shape != self._game.shape:
+            raise ValueError(f"expected actions of shape {self._game.shape}, got {actions.shape}")
+        if actions.min() < 0 or actions.max() >= self.spec.n_actions:
+            raise ValueError(f"actions must be in 0..{self.spec.n_actions - 1}, got {actions.tolist()}")
+        self._engine.send(actions)
+        self._sent = actions
+
+    def recv(self) -> Step:
+        """Finish the vector step. The arrays are fresh: nothing overwrites them later."""
+        if self._sent is None:
+            raise RuntimeError("recv comes after send")
+        actions, self._sent = self._sent, None
+        out = self._engine.recv()
+        fresh = self._ended
+        self._record(actions, fresh)
+        reward = np.where(fresh, 0.0, out.reward)
+        self._score += reward
+        over, cut = out.over & ~fresh, out.cut & ~fresh
+        terminated = over | (out.life_lost & ~fresh) if self._life_ends_return else over
+        ended = over | cut
+        ends = tuple(GameEnd(int(i), float(self._score[i]), int(self._steps[i])) for i in np.flatnonzero(ended))
+        if self._clip:
+            reward = np.clip(reward, -1.0, 1.0)
+        self._ended, self._obs = ended, out.obs
+        return Step(out.obs, reward.astype(np.float32), terminated, cut & ~terminated, fresh, ends)
+
+    def _record(self, actions: np.ndarray, fresh: np.ndarray) -> None:
+        if fresh.any():
+            self._game[fresh] += 1
+            self._score[fresh] = 0.0
+            self._steps[fresh] = 0
+        acted = np.flatnonzero(~fresh)
+        if len(acted) and self._steps[acted].max() >= self._played.shape[1]:
+            self._played = np.concatenate([self._played, np.zeros_like(self._played)], axis=1)
+        self._played[acted, self._steps[acted]] = actions[acted]
+        self._steps[acted] += 1
+
+    def get_state(self) -> Mapping[str, np.ndarray]:
+        """The games and what was played in them: plain arrays, some KB an environment."""
+        if self._obs is None or self._sent is not None:
+            raise RuntimeError("a state is taken after reset, set_state or recv, not between send and recv")
+        played = [self._played[i, :count] for i, count in enumerate(self._steps)]
+        return {
+            "game": self._game.copy(),
+            "steps": self._steps.copy(),
+            "score": self._score.copy(),
+            "ended": self._ended.copy(),
+            "actions": np.concatenate(played),
+            "obs_crc": _checksums(self._obs),
+        }
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Play the saved games again up to where they were; an environment that plays differently is an error."""
+        steps = self._checked(state)
+        actions = np.split(np.asarray(state["actions"]), np.cumsum(steps)[:-1])
+        obs = self._go_to(np.array(state["game"], np.int64), [np.asarray(a, np.int64) for a in actions])
+        wrong = np.flatnonzero(_checksums(obs) != state["obs_crc"])
+        if len(wrong):
+            self._obs = None
+            raise CheckpointError(
+                f"environment {wrong[0]} did not replay its saved game: another picture after {steps[wrong[0]]} steps",
+                "an environment must depend on nothing but the seed of reset and the actions; versions may differ too",
+            )
+        width = max(self._played.shape[1], int(steps.max()))
+        self._played = np.zeros((len(steps), width), self._played.dtype)
+        for i, a in enumerate(actions):
+            self._played[i, : len(a)] = a
+        self._steps = steps
+        self._score = np.array(state["score"], np.float64)
+        self._ended = np.array(state["ended"], np.bool_)
+        return obs
+
+    def _go_to(self, games: np.ndarray, actions: list[np.ndarray]) -> np.ndarray:
+        if self._sent is not None:
+            self._sent = None
+            self._engine.recv()
+        self._obs = self._engine.begin(games, actions)
+        self._game = games
+        self._score[:], self._steps[:], self._ended[:] = 0.0, 0, False
+        return self._obs
+
+    def _checked(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The saved step counts, after a look at everything that could make a replay go wrong half-way."""
+        n = self.spec.n_envs
+        for name in ("game", "steps", "score", "ended", "obs_crc", "actions"):
+            if name not in state:
+                raise CheckpointError(f"the saved environments have no {name!r}", "is this a checkpoint of DQNitro?")
+            if name != "actions" and np.shape(state[name]) != (n,):
+                raise CheckpointError(f"{len(state[name])} environments were saved, this run has {n}", "keep n_envs")
+        steps = np.array(state["steps"], np.int64)
+        actions = np.asarray(state["actions"])
+        if steps.min() < 0 or steps.sum() != len(actions):
+            raise CheckpointError(f"{len(actions)} actions were saved for {steps.sum()} steps")
+        if len(actions) and (actions.min() < 0 or actions.max() >= self.spec.n_actions):
+            raise CheckpointError(f"action {actions.max()} was saved, there are {self.spec.n_actions}", "keep env_id")
+        return steps
+
+    def close(self) -> None:
+        """Stop threads and processes. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._obs = None
+            self._engine.close()
+
+
+def _checksums(obs: np.ndarray) -> np.ndarray:
+    return np.array([zlib.crc32(np.ascontiguousarray(o).tobytes()) for o in obs], np.uint32)

@@ -1,0 +1,217 @@
+"""What consumes the loop: one tally, and sinks that show or store what it found.
+
+The tally looks at every tick and costs a few comparisons; sinks are called only when something happened: a game ended,
+100 updates passed, a second passed. `NullSink` does nothing, so nobody asks whether logging is on.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import pathlib
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import IO, Any, Protocol
+
+from dqnitro.clock import Every
+from dqnitro.envs.base import GameEnd
+from dqnitro.loop import PHASES, Agent, Tick
+
+SMOOTHING = 0.98  # of avg_reward and avg_loss, as in the notes
+LOSS_EVERY_UPDATES = 100
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The run at one moment, in units that a person reads."""
+
+    wall_s: float  # since the first step; resumed runs go on counting
+    steps: int
+    updates: int
+    games: int
+    epsilon: float
+    steps_per_s: float  # since the last snapshot
+    frames_per_s: float
+    updates_per_s: float
+    mean_score: float | None  # of the last 100 games
+    last_score: float | None
+    loss: float | None  # smoothed
+    share: dict[str, float]  # of the time since the last snapshot, by phase; "loop" is everything else
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Sink(Protocol):
+    """Somebody who wants to know."""
+
+    def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None: ...
+
+    def loss(self, value: float, avg: float, wall_s: float, steps: int, updates: int) -> None: ...
+
+    def snapshot(self, s: Snapshot) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class NullSink:
+    """Hears everything, says nothing."""
+
+    def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None: ...
+
+    def loss(self, value: float, avg: float, wall_s: float, steps: int, updates: int) -> None: ...
+
+    def snapshot(self, s: Snapshot) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonlSink(NullSink):
+    """metrics.jsonl: one object a line, `event` says which kind. The truth that pages and comparisons read."""
+
+    def __init__(self, path: pathlib.Path, keep_bytes: int | None = None) -> None:
+        # A resumed run drops what was written after the checkpoint it starts from: those steps will be made again.
+        self._file: IO[str] = path.open("a", encoding="utf-8")
+        if keep_bytes is not None and keep_bytes < os.path.getsize(path):
+            self._file.truncate(keep_bytes)
+
+    def _write(self, event: str, **values: Any) -> None:
+        self._file.write(json.dumps({"event": event, **values}) + "\n")
+
+    def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None:
+        self._write(
+            "game", wall_s=round(wall_s, 4), steps=steps, score=end.score, game_steps=end.steps, avg_reward=avg_reward
+        )
+
+    def loss(self, value: float, avg: float, wall_s: float, steps: int, updates: int) -> None:
+        self._write("loss", wall_s=round(wall_s, 4), steps=steps, updates=updates, loss=value, avg_loss=avg)
+
+    def snapshot(self, s: Snapshot) -> None:
+        self._write("progress", **s.to_dict())
+        self._file.flush()
+
+    def position(self) -> int:
+        self._file.flush()
+        return os.path.getsize(self._file.name)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoardSink(NullSink):
+    """The notes' metrics against steps; TensorBoard shows them against wall clock too."""
+
+    def __init__(self, folder: pathlib.Path, purge_step: int | None = None) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # a second of import time: only when training
+
+        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+
+    def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None:
+        self._writer.add_scalar("reward", end.score, steps)
+        self._writer.add_scalar("avg_reward", avg_reward, steps)
+        self._writer.add_scalar("steps", end.steps, steps)
+
+    def loss(self, value: float, avg: float, wall_s: float, steps: int, updates: int) -> None:
+        self._writer.add_scalar("loss", value, steps)
+        self._writer.add_scalar("avg_loss", avg, steps)
+
+    def snapshot(self, s: Snapshot) -> None:
+        self._writer.add_scalar("epsilon", s.epsilon, s.steps)
+        self._writer.add_scalar("avg_fps", s.steps_per_s, s.steps)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Tally:
+    """Follows the ticks of one run and feeds the sinks."""
+
+    def __init__(self, agent: Agent, sinks: Iterable[Sink], log_every_s: float, wall_before_s: float = 0.0) -> None:
+        self._agent, self._sinks = agent, list(sinks)
+        self._start = time.perf_counter() - wall_before_s
+        self._every = Every(log_every_s)
+        self.scores: deque[float] = deque(maxlen=100)
+        self.games = 0
+        self.avg_reward: float | None = None
+        self.avg_loss: float | None = None
+        self._next_loss = (agent.clock.updates // LOSS_EVERY_UPDATES + 1) * LOSS_EVERY_UPDATES
+        self._mark = (self.wall_s, agent.clock.steps, agent.clock.updates, dict(agent.phases.seconds))
+
+    @property
+    def wall_s(self) -> float:
+        return time.perf_counter() - self._start
+
+    @property
+    def mean_score(self) -> float | None:
+        return sum(self.scores) / len(self.scores) if self.scores else None
+
+    def solved(self, bar: float) -> bool:
+        """The mean of the last 100 finished games, never of fewer, is at the bar."""
+        return len(self.scores) == 100 and sum(self.scores) / 100 >= bar
+
+    def on_tick(self, tick: Tick) -> None:
+        for end in tick.ends:
+            self._on_game(end, tick.steps)
+        if tick.updates >= self._next_loss and tick.loss is not None:
+            self._next_loss = (tick.updates // LOSS_EVERY_UPDATES + 1) * LOSS_EVERY_UPDATES
+            self._on_loss(tick)
+        if self._every.due():
+            self.take_snapshot(tick.epsilon)
+
+    def _on_game(self, end: GameEnd, steps: int) -> None:
+        self.games += 1
+        self.scores.append(end.score)
+        old = self.avg_reward
+        self.avg_reward = end.score if old is None else SMOOTHING * old + (1 - SMOOTHING) * end.score
+        for sink in self._sinks:
+            sink.game(end, self.wall_s, steps, self.avg_reward)
+
+    def _on_loss(self, tick: Tick) -> None:
+        assert tick.loss is not None
+        self._agent.learner.check_finite()
+        value = tick.loss.item()  # the one synchronisation per 100 updates
+        self.avg_loss = value if self.avg_loss is None else SMOOTHING * self.avg_loss + (1 - SMOOTHING) * value
+        for sink in self._sinks:
+            sink.loss(value, self.avg_loss, self.wall_s, tick.steps, tick.updates)
+
+    def take_snapshot(self, epsilon: float) -> Snapshot:
+        a = self._agent
+        now = (self.wall_s, a.clock.steps, a.clock.updates, dict(a.phases.seconds))
+        seconds = max(now[0] - self._mark[0], 1e-9)
+        share = {p: (now[3][p] - self._mark[3][p]) / seconds for p in PHASES}
+        share["loop"] = max(0.0, 1.0 - sum(share.values()))
+        steps_per_s = (now[1] - self._mark[1]) / seconds
+        snapshot = Snapshot(
+            now[0], now[1], now[2], self.games, epsilon, steps_per_s, steps_per_s * a.envs.spec.frames_per_step,
+            (now[2] - self._mark[2]) / seconds, self.mean_score, self.scores[-1] if self.scores else None,
+            self.avg_loss, share,
+        )  # fmt: skip
+        self._mark = now
+        for sink in self._sinks:
+            sink.snapshot(snapshot)
+        return snapshot
+
+    def get_state(self) -> dict[str, Any]:
+        return {
+            "wall_s": self.wall_s, "scores": list(self.scores), "games": self.games,
+            "avg_reward": self.avg_reward, "avg_loss": self.avg_loss,
+        }  # fmt: skip
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.scores.extend(float(s) for s in state["scores"])
+        self.games = int(state["games"])
+        self.avg_reward, self.avg_loss = state["avg_reward"], state["avg_loss"]
+
+
+def time_left_s(s: Snapshot, max_steps: int, max_minutes: float) -> float | None:
+    """Seconds until a limit ends the run, at the present speed; None without a limit."""
+    left = [math.inf]
+    if max_steps and s.steps_per_s > 0:
+        left.append(max(0, max_steps - s.steps) / s.steps_per_s)
+    if max_minutes:
+        left.append(max(0.0, max_minutes * 60 - s.wall_s))
+    shortest = min(left)
+    return None if math.isinf(shortest) else shortest

@@ -1,0 +1,190 @@
+"""The loop: act, send, learn what is owed, receive, remember. A generator; everything else consumes it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dqnitro.clock import Clock
+from dqnitro.config import Config
+from dqnitro.envs.base import Envs, GameEnd
+from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.learn.learner import Learner
+from dqnitro.replay.base import Replay
+
+PHASES = ("act", "env", "sample", "learn", "store")
+
+
+class Tick(NamedTuple):
+    """What one vector step did."""
+
+    steps: int  # decisions so far, over all environments
+    updates: int
+    epsilon: float
+    loss: Tensor | None  # of the last update in this tick; reading it synchronises a GPU
+    ends: tuple[GameEnd, ...]
+
+
+@dataclass
+class Phases:
+    """Seconds per phase. Two reads of a clock and an addition a phase: under 1 microsecond."""
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    _last: float = 0.0
+
+    def begin(self) -> None:
+        self._last = time.perf_counter()
+
+    def end(self, phase: str) -> None:
+        now = time.perf_counter()
+        self.seconds[phase] += now - self._last
+        self._last = now
+
+
+@dataclass
+class Agent:
+    """All that a run is at one moment: parts, clock, generators, and the observation to act on next."""
+
+    config: Config
+    envs: Envs
+    replay: Replay
+    learner: Learner
+    clock: Clock
+    rng_act: np.random.Generator
+    rng_replay: np.random.Generator
+    obs: np.ndarray
+    pending: np.ndarray  # bool: this environment resets in the next tick, whatever its action is
+    phases: Phases = field(default_factory=Phases)
+
+    def choose_actions(self) -> np.ndarray:
+        """Epsilon-greedy, one coin per environment that really decides. The network is asked only if somebody is greedy."""
+        actions = np.zeros(len(self.pending), np.int64)
+        deciding = np.flatnonzero(~self.pending)
+        explore = self.rng_act.random(len(deciding)) < self.clock.epsilon()
+        actions[deciding] = self.rng_act.integers(0, self.envs.spec.n_actions, len(deciding))
+        if not explore.all():
+            greedy = self.learner.greedy(self.obs)
+            follow = deciding[~explore]
+            actions[follow] = greedy[follow]
+        return actions
+
+    def close(self) -> None:
+        self.envs.close()
+
+
+def loop(agent: Agent) -> Iterator[Tick]:
+    """Endless: the consumer decides when to stop. Between two ticks the agent is at rest and may be saved."""
+    a, clock, phases = agent, agent.clock, agent.phases
+    while True:
+        phases.begin()
+        epsilon = clock.epsilon()
+        actions = a.choose_actions()
+        phases.end("act")
+        a.envs.send(actions)
+        phases.end("env")
+        loss, diverged = None, None
+        while clock.owes_update() and len(a.replay):
+            if clock.owes_sync():
+                a.learner.sync_target()
+                clock.count_sync()
+            sample = a.replay.sample(a.config.batch_size, a.rng_replay, clock.beta())
+            phases.end("sample")
+            try:
+                loss, error = a.learner.update(sample.batch)
+            except DivergedError as e:  # finish the tick first: only at rest can the agent be saved
+                diverged = e
+                break
+            a.replay.update_priorities(sample.ids, error)
+            clock.count_update()
+            phases.end("learn")
+        step = a.envs.recv()
+        phases.end("env")
+        a.replay.add(actions, step)
+        a.obs = step.obs_t
+        a.pending = np.zeros_like(a.pending)
+        a.pending[[end.env for end in step.ends]] = True
+        clock.count_steps(int(np.count_nonzero(~step.reset)))
+        phases.end("store")
+        if diverged:
+            raise diverged
+        yield Tick(clock.steps, clock.updates, epsilon, loss, step.ends)
+
+
+def resolve_device(name: str) -> str:
+    """`auto` becomes cuda or cpu; a GPU that is not there is an error now, not a traceback later."""
+    has = torch.cuda.is_available()
+    if name == "auto":
+        return "cuda" if has else "cpu"
+    if name.startswith("cuda") and not has:
+        raise ConfigError(
+            f"--device {name}: this torch ({torch.__version__}) sees no CUDA device",
+            "use --device cpu, or `dqnitro env` to see why",
+        )
+    return name
+
+
+def make_clock(c: Config) -> Clock:
+    return Clock(
+        c.first_fill_steps, c.steps_per_update, c.target_sync_steps, c.epsilon_start, c.epsilon_end,
+        c.epsilon_decay_steps, c.priority_beta, c.priority_beta_steps,
+    )  # fmt: skip
+
+
+def make_agent(config: Config) -> Agent:
+    """Build everything a config asks for, ready for its first step. Compiling happens here, before any clock runs."""
+    from dqnitro.envs import make_envs
+    from dqnitro.replay import make_replay
+
+    device = resolve_device(config.device)
+    if config.torch_threads:
+        torch.set_num_threads(config.torch_threads)
+    envs = make_envs(config)
+    try:
+        learner = Learner(config, envs.spec, device)
+        replay = make_replay(config, envs.spec, device)
+        learner.warm_up(envs.spec, config.batch_size)
+        act, sample = (np.random.Generator(np.random.PCG64(s)) for s in np.random.SeedSequence(config.seed).spawn(2))
+        obs = envs.reset()
+        replay.start(obs)
+    except BaseException:
+        envs.close()
+        raise
+    pending = np.zeros(config.n_envs, bool)
+    return Agent(config, envs, replay, learner, make_clock(config), act, sample, obs, pending)
+
+
+def get_state(agent: Agent) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
+    """Everything that decides how the run goes on: named groups of arrays, and a small JSON-ready record."""
+    arrays: dict[str, Mapping[str, Any]] = {
+        "learner": agent.learner.get_state(),
+        "replay": agent.replay.get_state(),
+        "envs": agent.envs.get_state(),
+        "agent": {"obs": agent.obs, "pending": agent.pending, "torch_rng": torch.get_rng_state().numpy()},
+    }
+    record = {
+        "clock": agent.clock.get_state(),
+        "rng_act": json.loads(json.dumps(agent.rng_act.bit_generator.state)),
+        "rng_replay": json.loads(json.dumps(agent.rng_replay.bit_generator.state)),
+        "phases": dict(agent.phases.seconds),
+    }
+    return arrays, record
+
+
+def set_state(agent: Agent, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+    """The inverse of `get_state`, on an agent made from the same config."""
+    agent.learner.set_state({k: torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()})
+    agent.replay.set_state(arrays["replay"])
+    agent.obs = agent.envs.set_state(arrays["envs"])
+    agent.pending = np.array(arrays["agent"]["pending"])
+    torch.set_rng_state(torch.from_numpy(np.array(arrays["agent"]["torch_rng"])))
+    agent.clock.set_state(record["clock"])
+    agent.rng_act.bit_generator.state = record["rng_act"]
+    agent.rng_replay.bit_generator.state = record["rng_replay"]
+    agent.phases.seconds.update(record["phases"])

@@ -1,0 +1,174 @@
+"""Play with what was learned: scores over fresh games, and a video of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from dqnitro import dqn
+from dqnitro.config import Config
+from dqnitro.envs.base import Envs, EnvSpec, GameEnd
+from dqnitro.errors import CheckpointError, ConfigError
+from dqnitro.learn.learner import build_network, head_spec
+
+FRESH_SEED = 0x5EED  # games of `play` are none of those the agent trained on
+
+
+class Policy:
+    """A trained network that picks actions, with a little noise against endless loops."""
+
+    def __init__(
+        self, network: nn.Module, atoms: torch.Tensor | None, n_actions: int, epsilon: float, seed: int
+    ) -> None:
+        self._network, self._atoms, self._n_actions, self._epsilon = network, atoms, n_actions, epsilon
+        self._rng = np.random.default_rng(seed)
+
+    @torch.no_grad()
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        greedy = dqn.q_values(self._network(torch.from_numpy(obs)), self._atoms).argmax(1).numpy()
+        return dqn.epsilon_greedy(greedy, self._epsilon, self._n_actions, self._rng)
+
+
+def load_config(run_dir: pathlib.Path) -> Config:
+    """The config a run was started with."""
+    path = run_dir / "config.json"
+    if not path.is_file():
+        raise CheckpointError(f"{run_dir} is no run (it has no config.json)", "`dqnitro runs` lists what is there")
+    try:
+        return Config.from_dict(json.loads(path.read_text())["config"])
+    except (ValueError, KeyError, TypeError) as e:
+        if isinstance(e, ConfigError):
+            raise CheckpointError(f"{path} was written by another version ({e})") from e
+        raise CheckpointError(f"{path} is damaged ({type(e).__name__}: {e})") from e
+
+
+def load_network(run_dir: pathlib.Path, config: Config, spec: EnvSpec) -> tuple[nn.Module, torch.Tensor | None]:
+    """The network of a run with its weights, on the CPU."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = run_dir / "model.safetensors"
+    if not path.is_file():
+        raise CheckpointError(f"{run_dir} has no model.safetensors yet", "it is written with the first checkpoint")
+    head = head_spec(config, spec)
+    network = build_network(config, spec)
+    try:
+        network.load_state_dict(load_file(path))
+    except (SafetensorError, RuntimeError) as e:
+        raise CheckpointError(f"{path} is damaged or of another network ({str(e).splitlines()[0]})") from e
+    return network.eval(), dqn.support(head) if head.categorical else None
+
+
+def _fresh_games(config: Config, n_envs: int, seed: int) -> Config:
+    """Whole games, unclipped, from seeds of their own."""
+    return config.replace(
+        n_envs=n_envs, episodic_life=False, clip_rewards=False, seed=(config.seed + FRESH_SEED + seed) % 2**31,
+        first_fill_steps=config.batch_size, replay_capacity=max(config.replay_capacity, 64 * n_envs),
+    )  # fmt: skip
+
+
+def play_games(policy: Any, envs: Envs, n_games: int) -> list[GameEnd]:
+    """`n_games` whole games. Every environment plays its fixed share: taking the first to finish would favour short games."""
+    share = np.full(envs.spec.n_envs, n_games // envs.spec.n_envs)
+    share[: n_games % envs.spec.n_envs] += 1
+    ends: list[GameEnd] = []
+    obs = envs.reset()
+    while share.any():
+        envs.send(policy(obs))
+        step = envs.recv()
+        obs = step.obs_t
+        for end in step.ends:
+            if share[end.env]:
+                share[end.env] -= 1
+                ends.append(end)
+    return ends
+
+
+class Scored(NamedTuple):
+    """Scores of fresh games with the mean's interval."""
+
+    scores: list[float]
+    mean: float
+    low: float
+    high: float
+
+
+def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, n_envs: int = 0) -> Scored:
+    """Play `n_games` fresh games with a run's network."""
+    from dqnitro.envs import make_envs
+    from dqnitro.lab.statistics import mean_interval
+
+    config = load_config(run_dir)
+    envs = make_envs(_fresh_games(config, min(n_games, n_envs or 8), seed))
+    try:
+        policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed)
+        scores = [end.score for end in play_games(policy, envs, n_games)]
+    finally:
+        envs.close()
+    i = mean_interval(scores)
+    return Scored(scores, i.mean, i.low, i.high)
+
+
+class VideoWriter:
+    """H.264 in an mp4 through PyAV; pixels are doubled so that 160 columns are watchable."""
+
+    def __init__(self, path: pathlib.Path, fps: float) -> None:
+        self._path, self._fps = path, fps
+        self._tmp = path.with_name(f".{os.getpid()}.{path.name}")
+        self._container: Any = None
+        self._stream: Any = None
+        self.n_frames = 0
+
+    def __call__(self, rgb: np.ndarray) -> None:
+        import av
+
+        scale_x, scale_y = (4, 2) if rgb.shape[1] == 160 else (1, 1)
+        big = rgb.repeat(scale_y, 0).repeat(scale_x, 1)
+        big = big[: big.shape[0] // 2 * 2, : big.shape[1] // 2 * 2]  # yuv420p needs even sizes
+        if self._container is None:
+            self._container = av.open(str(self._tmp), "w", format="mp4")
+            self._stream = self._container.add_stream("libx264", rate=round(self._fps))
+            self._stream.width, self._stream.height = big.shape[1], big.shape[0]
+            self._stream.pix_fmt = "yuv420p"
+            self._stream.options = {"crf": "23", "preset": "veryfast", "movflags": "+faststart"}
+        for packet in self._stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(big), format="rgb24")):
+            self._container.mux(packet)
+        self.n_frames += 1
+
+    def close(self) -> None:
+        """Finish the file; it appears under its name only when it is whole."""
+        if self._container is None:
+            return
+        for packet in self._stream.encode():
+            self._container.mux(packet)
+        self._container.close()
+        self._container = None
+        self._tmp.replace(self._path)
+
+
+def record(run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = 0.01, seed: int = 0) -> GameEnd:
+    """Record one fresh game as an mp4: every console frame of an Atari game, what `render()` shows of others."""
+    from dqnitro.envs import make_watched_envs
+
+    config = load_config(run_dir)
+    writer: VideoWriter | None = None
+
+    def on_frame(rgb: np.ndarray) -> None:
+        assert writer is not None
+        writer(rgb)
+
+    envs, fps = make_watched_envs(_fresh_games(config, 1, seed), on_frame)
+    writer = VideoWriter(path, fps)
+    try:
+        policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed)
+        (end,) = play_games(policy, envs, 1)
+    finally:
+        envs.close()
+        writer.close()
+    return end

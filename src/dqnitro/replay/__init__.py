@@ -1,0 +1,50 @@
+"""Where transitions are kept: `plain` (the oracle), `frames` (every frame once), prioritised."""
+
+from __future__ import annotations
+
+from dqnitro.config import Config
+from dqnitro.envs.base import EnvSpec
+from dqnitro.errors import ConfigError
+from dqnitro.replay.base import Replay, Sample
+
+__all__ = ["Replay", "Sample", "check_memory", "make_replay"]
+
+
+def check_memory(needed: float, free: float, capacity: int, where: str) -> None:
+    """Refuse before training what would be killed in the middle of it."""
+    if needed > 0.9 * free:
+        fits = int(capacity * 0.9 * free / needed)
+        raise ConfigError(
+            f"a replay of {capacity:,} transitions needs {needed / 2**30:.1f} GiB of {where} memory, "
+            f"{free / 2**30:.1f} GiB are free",
+            f"--replay-capacity {fits} fits",
+        )
+
+
+def _free_memory(device: str) -> tuple[float, str]:
+    if device.startswith("cuda"):
+        import torch
+
+        return float(torch.cuda.mem_get_info(torch.device(device))[0]), "GPU"
+    import psutil
+
+    return float(psutil.virtual_memory().available), "main"
+
+
+def make_replay(config: Config, spec: EnvSpec, learner_device: str) -> Replay:
+    """The replay a config asks for; ConfigError if it would not fit."""
+    from dqnitro.replay.frames import FrameReplay, frame_bytes
+    from dqnitro.replay.plain import PlainReplay, plain_bytes
+    from dqnitro.replay.prioritized import PrioritizedReplay
+
+    c = config
+    plain = c.replay == "plain"
+    device = "cpu" if plain else (learner_device if c.replay_device == "auto" else c.replay_device)
+    per_transition = (plain_bytes if plain else frame_bytes)(spec)
+    free, where = _free_memory(device)
+    check_memory(per_transition * c.replay_capacity, free, c.replay_capacity, where)
+    if plain:
+        return PlainReplay(c.replay_capacity, spec, c.n_step, c.gamma)
+    if c.prioritized:
+        return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha)
+    return FrameReplay(c.replay_capacity, spec, c.n_step, c.gamma, device)

@@ -1,0 +1,168 @@
+"""`frames`: preallocated rings in which every frame is stored once, as bytes, on the CPU or on the GPU.
+
+Layout. Environment e writes its own ring of `slots` places; logical position p lives in place p % slots.
+
+    position        ... h-2    h-1     h = head[e]
+    frame           the newest frame of the observation at that position, written ahead: h holds the current one
+    action, reward  what was done there and what it brought; written when the step is complete, so up to h-1
+    flags           TERMINATED: the step from here ended the return. CUT: a time limit fell here; no step was made
+    age             frames of this game before this one, up to frame_stack-1: how far the stack reaches back
+
+A stack is gathered from positions p, p-1, ...; those older than `age` are zero, as they were when it was played. When a game
+is over the first frame of the next one overwrites the final frame, which nothing needs; only a time limit spends a place on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dqnitro.dqn import Batch
+from dqnitro.envs.base import EnvSpec, Step
+from dqnitro.replay.base import Sample, draw_uniform, gamma_powers
+
+TERMINATED, CUT = 1, 2
+
+
+class FrameReplay:
+    """Uniform sampling over the last `capacity` transitions."""
+
+    def __init__(
+        self, capacity: int, spec: EnvSpec, n_step: int, gamma: float, device: str | torch.device = "cpu"
+    ) -> None:
+        self._spec, self._n_step, self.device = spec, n_step, torch.device(device)
+        self._stack = spec.frame_stack
+        self._kept = capacity // spec.n_envs + n_step - 1  # positions behind the head that may be asked for
+        self.slots = self._kept + self._stack
+        n = spec.n_envs
+        frame_shape = spec.obs_shape[1:] if self._stack > 1 else spec.obs_shape
+        dtype = torch.from_numpy(np.zeros(0, spec.obs_dtype)).dtype
+        # Flat over (slot, env), so that one index selects a frame. `empty` would commit memory lazily and hide an
+        # out-of-memory until the middle of a run; zeros do too on Linux, which is why the caller checks the size first.
+        self._frames = torch.zeros((self.slots * n, *frame_shape), dtype=dtype, device=self.device)
+        self._action = np.zeros((self.slots, n), np.int16)
+        self._reward = np.zeros((self.slots, n), np.float32)
+        self._flags = np.zeros((self.slots, n), np.uint8)
+        self._age = np.zeros((self.slots, n), np.uint8)
+        self._head = np.zeros(n, np.int64)
+        self._truncated = np.zeros(n, bool)
+        self._gamma_power = gamma_powers(gamma, n_step)
+        self._envs = np.arange(n)
+
+    # -- writing
+
+    def start(self, obs: np.ndarray) -> None:
+        self._write_frames(obs, np.zeros(self._spec.n_envs, np.uint8))
+
+    def _write_frames(self, obs: np.ndarray, age: np.ndarray) -> None:
+        slot = self._head % self.slots
+        newest = obs[:, -1] if self._stack > 1 else obs
+        flat = torch.from_numpy(slot * self._spec.n_envs + self._envs)
+        self._frames[flat.to(self.device)] = torch.from_numpy(np.ascontiguousarray(newest)).to(self.device)
+        self._age[slot, self._envs] = age
+
+    def add(self, actions: np.ndarray, step: Step) -> None:
+        here = self._head % self.slots
+        envs = self._envs
+        age = np.minimum(self._age[here, envs] + 1, self._stack - 1).astype(np.uint8)
+        self._action[here, envs] = actions
+        self._reward[here, envs] = step.reward_t
+        cut = step.reset & self._truncated
+        self._flags[here, envs] = np.where(cut, CUT, np.where(step.terminated, TERMINATED, 0))
+        # A reset after a game over moves nothing: its first frame takes the place of the final one.
+        self._head = self._head + (~step.reset | cut)
+        self._write_frames(step.obs_t, np.where(step.reset, 0, age).astype(np.uint8))
+        self._truncated = step.truncated & ~step.terminated
+
+    # -- reading
+
+    def _sizes(self) -> np.ndarray:
+        return np.maximum(0, np.minimum(self._head, self._kept) - self._n_step + 1)
+
+    def __len__(self) -> int:
+        return int(self._sizes().sum())
+
+    def _oldest(self) -> np.ndarray:
+        return self._head - np.minimum(self._head, self._kept)
+
+    def sample(self, batch_size: int, rng: np.random.Generator, beta: float = 1.0) -> Sample:
+        sizes, oldest = self._sizes(), self._oldest()
+        env, rank = draw_uniform(sizes, batch_size, rng)
+        position = oldest[env] + rank
+        while (bad := (self._flags[position % self.slots, env] & CUT) != 0).any():
+            env[bad], rank[bad] = draw_uniform(sizes, int(bad.sum()), rng)
+            position = oldest[env] + rank
+        return Sample(self.gather(env, position), np.zeros(0, np.int64))
+
+    def gather(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None = None) -> Batch:
+        """The transitions that start at these positions."""
+        slot = position % self.slots
+        reward = np.zeros(len(env), np.float32)
+        discount = np.full(len(env), self._gamma_power[0], np.float32)
+        length = np.zeros(len(env), np.int64)
+        alive = np.ones(len(env), bool)
+        for k in range(self._n_step):
+            at = (position + k) % self.slots
+            flags = self._flags[at, env]
+            alive &= (flags & CUT) == 0
+            reward += np.where(alive, self._gamma_power[k] * self._reward[at, env], np.float32(0.0))
+            length += alive
+            discount = np.where(alive, self._gamma_power[k + 1], discount)
+            ended = alive & ((flags & TERMINATED) != 0)
+            discount[ended] = 0.0
+            alive &= ~ended
+        tensors = (self._action[slot, env].astype(np.int64), reward, discount.astype(np.float32))
+        action_t, reward_t, discount_t = (torch.from_numpy(x).to(self.device) for x in tensors)
+        w = torch.ones(len(env)) if weight is None else torch.from_numpy(weight.astype(np.float32))
+        obs_tm1, obs_t = self._observations(env, position), self._observations(env, position + length)
+        return Batch(obs_tm1, action_t, reward_t, discount_t, obs_t, w.to(self.device))
+
+    def _observations(self, env: np.ndarray, position: np.ndarray) -> Tensor:
+        n = self._spec.n_envs
+        if self._stack == 1:
+            return self._frames.index_select(0, torch.from_numpy(position % self.slots * n + env).to(self.device))
+        back = np.arange(self._stack - 1, -1, -1)
+        # Before a game's first frame the position may be negative; those frames are blanked just below.
+        where = (position[:, None] - back) % self.slots
+        flat = torch.from_numpy((where * n + env[:, None]).reshape(-1)).to(self.device)
+        obs = self._frames.index_select(0, flat).view(len(env), *self._spec.obs_shape)
+        row, column = np.nonzero(back > self._age[position % self.slots, env][:, None])
+        if len(row):
+            obs[torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device)] = 0
+        return obs
+
+    def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
+        """Uniform: nothing to do."""
+
+    @property
+    def bytes_per_transition(self) -> float:
+        per_place = sum(x.nbytes for x in (self._action, self._reward, self._flags, self._age)) + self._frames.nbytes
+        return per_place / ((self._kept - self._n_step + 1) * self._spec.n_envs)
+
+    # -- saving
+
+    def get_state(self) -> Mapping[str, np.ndarray]:
+        used = min(int(self._head.max()) + 1, self.slots)
+        n = self._spec.n_envs
+        return {
+            "frames": self._frames[: used * n].cpu().numpy(),
+            "action": self._action[:used], "reward": self._reward[:used], "flags": self._flags[:used],
+            "age": self._age[:used], "head": self._head, "truncated": self._truncated,
+        }  # fmt: skip
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> None:
+        used = len(state["action"])
+        self._frames[: used * self._spec.n_envs] = torch.from_numpy(np.asarray(state["frames"])).to(self.device)
+        for name in ("action", "reward", "flags", "age"):
+            getattr(self, f"_{name}")[:used] = state[name]
+        self._head = np.array(state["head"])
+        self._truncated = np.array(state["truncated"])
+
+
+def frame_bytes(spec: EnvSpec) -> float:
+    """Bytes a transition of `frames` takes: one frame, and 8 bytes of action, reward, flags and age."""
+    shape = spec.obs_shape[1:] if spec.frame_stack > 1 else spec.obs_shape
+    return float(np.prod(shape)) * spec.obs_dtype.itemsize + 8.0

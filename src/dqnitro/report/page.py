@@ -1,0 +1,217 @@
+"""Sections to one HTML file that needs no network. Every function here returns markup that is already escaped.
+
+Nothing in a page may run but our own script: a policy in the head names its hash, so markup that slipped through would stay
+text, and no address can be fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import importlib.resources
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqnitro.report.charts import Chart
+
+CONSOLE_ICON = (
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16' rx='3' "
+    "fill='%231d4ed8'/%3E%3Cpath d='M3 4h1.6v5H3zM11.4 7H13v5h-1.6zM7.2 7.2h1.6v1.6H7.2z' fill='white'/%3E%3C/svg%3E"
+)
+
+
+class Html(str):
+    """Markup. Plain strings become Html only through `esc`."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: what is shown, what it sorts by, and a class of page.css."""
+
+    text: Any
+    sort: Any = None
+    css: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table; a marked one survives the "only …" switch above the table."""
+
+    cells: Sequence[Any]
+    marked: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that sorts by its headings, with a filter where `filter_label` names one."""
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    caption: str
+    filter_label: str = ""
+    marked_label: str = ""  # text of the switch that leaves only marked rows; it is on when the page opens
+    numeric: Sequence[int] = field(default_factory=tuple)  # columns set flush right
+    css: str = ""
+
+
+def esc(x: Any) -> Html:
+    """Text to markup; markup stays as it is."""
+    return x if isinstance(x, Html) else Html(html.escape(str(x), quote=True))
+
+
+def join(*parts: Html, sep: str = "") -> Html:
+    return Html(sep.join(parts))
+
+
+def json_block(data: Any) -> Html:
+    """Data for page.js. `<` is written as an escape, so no string in it can close the element it stands in."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    for ch in "<>&\u2028\u2029":
+        text = text.replace(ch, f"\\u{ord(ch):04x}")
+    return Html(f'<script type="application/json">{text}</script>')
+
+
+def figure(chart: Chart | None, empty: str, size: str = "small") -> Html:
+    """A chart, or the sentence that stands where it will be."""
+    if chart is None:
+        return Html(f'<p class="empty">{esc(empty)}</p>')
+    return Html(
+        f'<figure class="chart {esc(size)}"><figcaption>{esc(chart["title"])}</figcaption>{json_block(chart)}</figure>'
+    )
+
+
+def section(title: str, *parts: Html, note: str = "", name: str = "") -> Html:
+    name = name or "".join(ch if ch.isalnum() else "-" for ch in title.lower())
+    lead = f'<p class="note">{esc(note)}</p>' if note else ""
+    return Html(
+        f'<section id="{esc(name)}" aria-labelledby="{esc(name)}-title"><h2 id="{esc(name)}-title">{esc(title)}</h2>'
+        f"{lead}{join(*parts)}</section>"
+    )
+
+
+def facts(items: Sequence[tuple[str, str, str]]) -> Html:
+    """The big numbers of a headline: (label, value, small print)."""
+    cells = "".join(
+        f"<div><dt>{esc(label)}</dt><dd><b>{esc(value)}</b>{f'<small>{esc(small)}</small>' if small else ''}</dd></div>"
+        for label, value, small in items
+    )
+    return Html(f'<dl class="facts">{cells}</dl>')
+
+
+def table(t: Table) -> Html:
+    tools = ""
+    if t.filter_label:
+        tools += f'<input type="search" class="filter" placeholder="{esc(t.filter_label)}" aria-label="{esc(t.filter_label)}">'
+    if t.marked_label:
+        tools += f'<label><input type="checkbox" class="only-marked" checked> {esc(t.marked_label)}</label>'
+    if tools:
+        tools = f'<div class="tools">{tools}<span class="count" role="status"></span></div>'
+    head = "".join(
+        f'<th scope="col"{_css("number" if i in t.numeric else "")}><button type="button">{esc(name)}</button></th>'
+        for i, name in enumerate(t.columns)
+    )
+    body = "".join(_row(row, t.numeric) for row in t.rows)
+    return Html(
+        f'<div class="table {esc(t.css)}">{tools}<div class="scroll"><table class="sortable">'
+        f'<caption class="unseen">{esc(t.caption)}</caption>'
+        f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div></div>"
+    )
+
+
+def _row(row: Row, numeric: Sequence[int]) -> str:
+    out = []
+    for i, raw in enumerate(row.cells):
+        cell = raw if isinstance(raw, Cell) else Cell(raw)
+        css = " ".join(c for c in (cell.css, "number" if i in numeric else "") if c)
+        sort = "" if cell.sort is None else f' data-sort="{esc(cell.sort)}"'
+        out.append(f"<td{_css(css)}{sort}>{esc(cell.text)}</td>")
+    return f"<tr{_css('marked' if row.marked else '')}>{''.join(out)}</tr>"
+
+
+def _css(name: str) -> str:
+    return f' class="{esc(name)}"' if name else ""
+
+
+def command(label: str, text: str) -> Html:
+    """A command to copy."""
+    return Html(
+        f'<div class="command"><span>{esc(label)}</span><code tabindex="0">{esc(text)}</code>'
+        '<button type="button" class="copy">copy</button></div>'
+    )
+
+
+def video(path: pathlib.Path, page: pathlib.Path, caption: str, embed_bytes: int) -> Html:
+    """A game to watch: inside the page if it is small, beside it otherwise."""
+    if path.stat().st_size <= embed_bytes:
+        source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
+    else:
+        from urllib.parse import quote
+
+        source = quote(pathlib.Path(os.path.relpath(path, page.parent)).as_posix())
+    # No autoplay: a page that moves by itself is hard to read beside.
+    return Html(
+        f'<figure class="video"><video controls loop muted playsinline preload="metadata" src="{esc(source)}" '
+        f'aria-label="{esc(caption)}"></video><figcaption>{esc(caption)}</figcaption></figure>'
+    )
+
+
+def axis_switch(axes: dict[str, str]) -> Html:
+    """One switch for the x axis of all charts that have both."""
+    options = "".join(
+        f'<label><input type="radio" name="x-axis" value="{esc(k)}"{" checked" if i == 0 else ""}><span>{esc(v)}</span></label>'
+        for i, (k, v) in enumerate(axes.items())
+    )
+    return Html(f'<fieldset class="switch"><legend>over</legend>{options}</fieldset>')
+
+
+def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -> str:
+    """The whole file."""
+    css, script = asset("page.css"), asset("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
+        "media-src 'self' data: file:; base-uri 'none'; form-action 'none'"
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{esc(policy)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{esc(title)}</title>
+<link rel="icon" href="{CONSOLE_ICON}">
+<style>{css}</style>
+</head>
+<body>
+<a class="skip" href="#content">skip to the charts</a>
+<header><button type="button" id="theme" hidden aria-label="switch between light and dark">◐</button>{header}</header>
+<main id="content">
+<noscript><p class="empty">The charts are drawn by this file's own script; it is switched off here.</p></noscript>
+{join(*sections, sep=chr(10))}
+</main>
+<footer>{footer}</footer>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def asset(name: str) -> str:
+    return importlib.resources.files("dqnitro.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def write_page(path: pathlib.Path, text: str) -> None:
+    """Atomic: whoever looks sees the old page or the new one."""
+    tmp = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        tmp.write_bytes(text.encode("utf-8", "replace"))  # JSON can hold half a surrogate pair, UTF-8 cannot
+        tmp.replace(path)
+    except OSError:
+        tmp.unlink(missing_ok=True)
+        raise

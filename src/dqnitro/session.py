@@ -1,0 +1,312 @@
+"""A run from start to end: its folder, its sinks, its checkpoints, its limits. `train` and `resume` are the API."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import math
+import os
+import pathlib
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dqnitro import checkpoint
+from dqnitro.clock import Every
+from dqnitro.config import Config
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError
+from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink
+from dqnitro.loop import Agent, get_state, loop, make_agent, set_state
+from dqnitro.machine import provenance
+
+LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s")  # may change on resume
+EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "SIGINT": 130, "SIGTERM": 143}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended. `ended` is solved, steps, minutes, SIGINT or SIGTERM."""
+
+    ended: str
+    config: Config
+    run_dir: pathlib.Path | None
+    wall_s: float  # from the first step on, over all resumes
+    startup_s: float  # before the first step of this call: imports excluded, compiling included
+    steps: int
+    updates: int
+    games: int
+    mean_score: float | None  # of the last 100 games
+    steps_per_s: float
+    frames_per_s: float
+    samples_per_s: float  # transitions learned from
+    bytes_per_transition: float
+    share: dict[str, float]  # of the wall clock, by phase; "loop" is the loop's own cost
+    agent: Agent = dataclasses.field(repr=False, compare=False)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.ended]
+
+    def to_dict(self) -> dict[str, Any]:
+        out = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("agent", "config")}
+        out["run_dir"] = str(self.run_dir) if self.run_dir else None
+        out["env_id"], out["seed"] = self.config.env_id, self.config.seed
+        return out
+
+
+class Signals:
+    """Remembers the first SIGINT or SIGTERM; the loop looks between two ticks. A second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.caught: str | None = None
+
+    def _on(self, number: int, _frame: Any) -> None:
+        self.caught = signal.Signals(number).name
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[Signals]:
+        if threading.current_thread() is not threading.main_thread():
+            yield self  # Python delivers signals to the main thread only
+            return
+        old = {s: signal.signal(s, self._on) for s in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield self
+        finally:
+            for s, handler in old.items():
+                signal.signal(s, handler)
+
+
+def write_json(path: pathlib.Path, data: Any) -> None:
+    """Atomic: a reader sees the old file or the new one."""
+    tmp = path.with_name(f".{path.name}.{os.getpid()}")
+    tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
+    tmp.replace(path)
+
+
+class RunFolder:
+    """The files of a run on disk."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+
+    @staticmethod
+    def create(path: pathlib.Path, config: Config, recipe: str, rungs: Sequence[str]) -> RunFolder:
+        if path.exists() and any(path.iterdir()):
+            raise ConfigError(f"{path} is not empty", f"--resume {path} goes on with it; --run-dir takes a new name")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_json(
+                path / "config.json",
+                {
+                    "recipe": recipe,
+                    "rungs": list(rungs),
+                    "config": config.to_dict(),
+                    "started": now_text(),
+                    **provenance(),
+                },
+            )
+        except OSError as e:
+            raise ConfigError(
+                f"cannot write the run folder {path} ({e.strerror})", "give another one with --run-dir"
+            ) from e
+        return RunFolder(path)
+
+    def discard(self) -> None:
+        """Take back what `create` made: a run that could not begin leaves nothing behind."""
+        (self.path / "config.json").unlink(missing_ok=True)
+        for folder in (self.path, self.path.parent):
+            with contextlib.suppress(OSError):  # not empty: it was there before, or others use it
+                folder.rmdir()
+
+    def lock(self) -> None:
+        """One process per run; a dead owner does not count."""
+        state = self.read_summary()
+        pid = state.get("pid")
+        if state.get("state") == "running" and pid != os.getpid() and pid_alive(pid):
+            raise CheckpointError(f"{self.path} is being trained by process {pid}", "stop that one first")
+
+    def read_summary(self) -> dict[str, Any]:
+        try:
+            return json.loads((self.path / "summary.json").read_text())
+        except (OSError, ValueError):
+            return {}
+
+    def write_summary(self, state: str, **facts: Any) -> None:
+        write_json(self.path / "summary.json", {"state": state, "pid": os.getpid(), "updated": now_text(), **facts})
+
+
+def pid_alive(pid: Any) -> bool:
+    import psutil
+
+    return isinstance(pid, int) and psutil.pid_exists(pid)
+
+
+def now_text() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def new_run_dir(config: Config, recipe: str, root: pathlib.Path) -> pathlib.Path:
+    """runs/pong-auto-s1-20260131-120000, with a number behind it if that is taken."""
+    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    game = "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in config.env_id)
+    name = f"{game}-{recipe}-s{config.seed}-{stamp}"
+    path, k = root / name, 2
+    while path.exists():
+        path, k = root / f"{name}-{k}", k + 1
+    return path
+
+
+def train(
+    config: Config,
+    run_dir: str | os.PathLike[str] | None = None,
+    *,
+    recipe: str = "custom",
+    rungs: Sequence[str] = (),
+    sinks: Sequence[Sink] = (),
+) -> Result:
+    """Train until a limit of the config is reached or a signal comes.
+
+    With `run_dir` everything is stored there (metrics, TensorBoard, checkpoints, weights, summary) and the run can be resumed;
+    without it nothing is written. Raises ConfigError for what cannot work, before the first step.
+    """
+    started = time.perf_counter()
+    folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
+    try:
+        agent = make_agent(config)
+    except BaseException:
+        if folder:
+            folder.discard()
+        raise
+    try:
+        return _run(agent, folder, sinks, started, None)
+    finally:
+        agent.close()
+
+
+def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **changes: Any) -> Result:
+    """Go on with a stored run from its newest checkpoint. Only limits may change: everything else decides what is computed."""
+    started = time.perf_counter()
+    folder = RunFolder(pathlib.Path(run_dir))
+    if not folder.path.is_dir():
+        raise CheckpointError(f"{folder.path} does not exist", "`dqnitro runs` lists what is there")
+    for name in changes:
+        if name not in LIMITS:
+            raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join(LIMITS)}")
+    folder.lock()
+    arrays, manifest = checkpoint.load(folder.path)
+    try:
+        config = Config.from_dict(manifest["config"]).replace(**changes)
+    except KeyError as e:
+        raise CheckpointError(f"{folder.path}: the checkpoint holds no config") from e
+    agent = make_agent(config)
+    try:
+        try:
+            set_state(agent, arrays, manifest)
+        except (KeyError, ValueError, RuntimeError, TypeError) as e:
+            raise CheckpointError(
+                f"{folder.path}: the checkpoint does not fit its config ({type(e).__name__}: {e})"
+            ) from e
+        return _run(agent, folder, sinks, started, manifest)
+    finally:
+        agent.close()
+
+
+def _file_sinks(folder: RunFolder | None, manifest: dict[str, Any] | None) -> tuple[JsonlSink | None, list[Sink]]:
+    if folder is None:
+        return None, []
+    keep = None if manifest is None else int(manifest["metrics_bytes"])
+    jsonl = JsonlSink(folder.path / "metrics.jsonl", keep)
+    purge = None if manifest is None else int(manifest["clock"]["steps"]) + 1
+    return jsonl, [jsonl, TensorBoardSink(folder.path / "tensorboard", purge)]
+
+
+def _run(
+    agent: Agent, folder: RunFolder | None, extra: Sequence[Sink], started: float, manifest: dict[str, Any] | None
+) -> Result:
+    jsonl, own = _file_sinks(folder, manifest)
+    sinks: list[Sink] = [*own, *extra]
+    if folder:
+        folder.write_summary("running", env_id=agent.config.env_id)
+    wall_before = float(manifest["tally"]["wall_s"]) if manifest else 0.0
+    startup_s = time.perf_counter() - started
+    tally = Tally(agent, sinks, agent.config.log_every_s, wall_before)
+    if manifest:
+        tally.set_state(manifest["tally"])
+
+    def save() -> None:
+        if folder is None or jsonl is None:
+            return
+        arrays, record = get_state(agent)
+        record |= {
+            "config": agent.config.to_dict(), "tally": tally.get_state(), "metrics_bytes": jsonl.position(), "saved": now_text(),
+        }  # fmt: skip
+        checkpoint.save(folder.path / "checkpoints", agent.clock.steps, arrays, record)
+        save_weights(agent, folder.path)
+
+    try:
+        ended = _consume(agent, tally, wall_before, save)
+        result = _result(ended, agent, tally, folder, startup_s)
+        tally.take_snapshot(agent.clock.epsilon())
+        save()
+    except DivergedError:
+        save()
+        if folder:
+            folder.write_summary("diverged", env_id=agent.config.env_id)
+        raise
+    finally:
+        for sink in sinks:
+            sink.close()
+    if folder:
+        state = ended if ended in ("solved", "steps", "minutes") else "stopped"
+        folder.write_summary(state, **result.to_dict())
+    return result
+
+
+def _consume(agent: Agent, tally: Tally, wall_before: float, save: Any) -> str:
+    """Follow the loop until something ends it; says what."""
+    c = agent.config
+    autosave = Every(c.checkpoint_every_s)
+    deadline = wall_before + c.max_minutes * 60 if c.max_minutes else math.inf
+    if c.max_steps and agent.clock.steps >= c.max_steps:
+        return "steps"
+    with Signals().installed() as signals:
+        for tick in loop(agent):
+            tally.on_tick(tick)
+            if signals.caught:
+                return signals.caught
+            if tick.ends and tally.solved(c.stop_at_score):
+                return "solved"
+            if c.max_steps and tick.steps >= c.max_steps:
+                return "steps"
+            if tally.wall_s >= deadline:
+                return "minutes"
+            if autosave.due():
+                save()
+    raise AssertionError("the loop is endless")
+
+
+def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, startup_s: float) -> Result:
+    wall, steps = tally.wall_s, agent.clock.steps
+    share = {k: v / wall for k, v in agent.phases.seconds.items()}
+    share["loop"] = max(0.0, 1.0 - sum(share.values()))
+    rate = steps / wall
+    return Result(
+        ended, agent.config, folder.path if folder else None, wall, startup_s, steps, agent.clock.updates, tally.games,
+        tally.mean_score, rate, rate * agent.envs.spec.frames_per_step,
+        agent.clock.updates * agent.config.batch_size / wall, agent.replay.bytes_per_transition, share, agent,
+    )  # fmt: skip
+
+
+def save_weights(agent: Agent, folder: pathlib.Path) -> None:
+    """model.safetensors: the online network alone, for `play` and for anybody else."""
+    from safetensors.torch import save_file
+
+    tmp = folder / f".model.{os.getpid()}.safetensors"
+    save_file(agent.learner.weights(), tmp, metadata={"env_id": agent.config.env_id, "steps": str(agent.clock.steps)})
+    tmp.replace(folder / "model.safetensors")

@@ -1,0 +1,7 @@
+"""Shared by all tests. Every worker computes on one thread: two workers with two spinning threads each would crawl."""
+
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+os.environ.setdefault("NO_COLOR", "1")

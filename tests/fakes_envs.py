@@ -1,0 +1,67 @@
+"""Tiny environments that are solved in seconds, registered with Gymnasium under `dqnitro_test/`."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+
+
+class Corridor(gym.Env):
+    """Walk right to the end of a corridor of 6: +1 there. Left of the start is nothing. 20 steps at most."""
+
+    def __init__(self, length: int = 6) -> None:
+        self.length = length
+        self.observation_space = gym.spaces.Box(0, 1, (length,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def _obs(self):
+        obs = np.zeros(self.length, np.float32)
+        obs[self.at] = 1
+        return obs
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.t = int(self.np_random.integers(0, 2)), 0
+        return self._obs(), {}
+
+    def step(self, action):
+        self.t += 1
+        self.at = max(0, self.at + (1 if action == 1 else -1))
+        done = self.at == self.length - 1
+        return self._obs(), 1.0 if done else -0.01, done, self.t >= 20, {}
+
+
+class Catch(gym.Env):
+    """A pixel falls through a picture of 16x16; a paddle at the bottom has to be under it. Scores -1 or +1 a game."""
+
+    def __init__(self, size: int = 16) -> None:
+        self.size = size
+        self.observation_space = gym.spaces.Box(0, 255, (size, size), np.uint8)
+        self.action_space = gym.spaces.Discrete(3)
+
+    def _obs(self):
+        picture = np.zeros((self.size, self.size), np.uint8)
+        picture[self.y, self.x] = 255
+        picture[-1, max(0, self.paddle - 1) : self.paddle + 2] = 200
+        return picture
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.x, self.y, self.paddle = int(self.np_random.integers(0, self.size)), 0, self.size // 2
+        return self._obs(), {}
+
+    def step(self, action):
+        self.paddle = int(np.clip(self.paddle + action - 1, 0, self.size - 1))
+        self.y += 1
+        done = self.y == self.size - 1
+        reward = 0.0 if not done else (1.0 if abs(self.paddle - self.x) <= 1 else -1.0)
+        return self._obs(), reward, done, False, {}
+
+
+def register() -> None:
+    for name, kind in (("Corridor-v0", Corridor), ("Catch-v0", Catch)):
+        if f"dqnitro_test/{name}" not in gym.registry:
+            gym.register(f"dqnitro_test/{name}", entry_point=kind)
+
+
+register()

@@ -1,0 +1,81 @@
+"""Every rung keeps its promise: `exact` bit for bit, `close` within tolerance and without bias, `learning` runs and differs."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+
+from dqnitro import recipes
+from dqnitro.ladder import RUNGS
+from dqnitro.session import train
+
+UPDATES = 24
+# Adam turns the sign of a tiny gradient into a whole step, so rounding shows as up to UPDATES * learning_rate per parameter;
+# what counts is the function: values over real observations. bfloat16 has 8 bits of mantissa.
+TOLERANCE = {
+    "fused-adam": 1e-4,
+    "channels-last": 1e-4,
+    "compile": 1e-4,
+    "bfloat16": 1e-2,
+}  # seen: 2e-8, 2e-8, 2e-8, 3e-3
+
+
+def base():
+    config = recipes.baseline("pong")
+    return config.replace(first_fill_steps=80, max_steps=80 + UPDATES, replay_capacity=95, target_sync_steps=7, seed=5)
+
+
+@functools.cache
+def run(name: str | None):
+    config = base() if name is None else RUNGS[name].apply(base())
+    return train(config)
+
+
+def here(name: str) -> None:
+    if why := RUNGS[name].needs(base()):
+        pytest.skip(f"{name} cannot run here: {why}")
+
+
+def named(promise: str) -> list[str]:
+    return [r.name for r in RUNGS.values() if r.promise == promise]
+
+
+def values(result, n: int = 64) -> np.ndarray:
+    """Q-values of the trained network, in plain float32, on observations of the run itself."""
+    obs = run(None).agent.replay.sample(n, np.random.default_rng(0), 1.0).batch.obs_tm1
+    with torch.no_grad():
+        return result.agent.learner.online(obs.contiguous()).squeeze(-1).numpy()
+
+
+@pytest.mark.parametrize("name", named("exact"))
+def test_exact_rungs_end_with_the_same_parameters(name):
+    here(name)
+    a, b = run(None), run(name)
+    assert a.config != b.config, "the rung changed nothing"
+    assert a.updates == b.updates == UPDATES
+    pairs = zip(a.agent.learner.online.parameters(), b.agent.learner.online.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in pairs)
+
+
+@pytest.mark.parametrize("name", named("close"))
+def test_close_rungs_learn_the_same_function_but_for_rounding(name):
+    here(name)
+    a, b = run(None), run(name)
+    assert a.config != b.config, "the rung changed nothing"
+    assert a.updates == b.updates == UPDATES
+    before = values(train(base().replace(max_steps=1)))
+    va, vb = values(a), values(b)
+    moved = np.abs(va - before).max()
+    assert moved > 5 * TOLERANCE[name], "nothing was learned: a comparison would prove nothing"
+    assert np.abs(va - vb).max() <= TOLERANCE[name]
+    assert abs((va - vb).mean()) <= TOLERANCE[name] / 5  # rounding, not bias
+
+
+@pytest.mark.parametrize("name", named("learning"))
+def test_learning_rungs_change_the_run_and_still_learn(name):
+    a, b = run(None), run(name)
+    assert a.config != b.config
+    assert b.updates > 0 and b.steps >= a.steps
+    pairs = zip(a.agent.learner.online.parameters(), b.agent.learner.online.parameters(), strict=True)
+    assert not all(torch.equal(x, y) for x, y in pairs)

@@ -1,0 +1,116 @@
+"""The frame ring beside the list: same draws, same batches, through seams, ends, lost lives and time limits."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fakes
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+from dqnitro.replay import check_memory, make_replay
+from dqnitro.replay.frames import FrameReplay
+from dqnitro.replay.plain import PlainReplay
+
+
+def same(a, b) -> None:
+    for name in ("obs_tm1", "action_tm1", "reward_t", "discount_t", "weight"):
+        assert torch.equal(getattr(a, name), getattr(b, name)), name
+    alive = a.discount_t != 0  # behind an end, obs_t is multiplied by zero and may be anything
+    assert torch.equal(a.obs_t[alive], b.obs_t[alive])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    n_envs=st.integers(1, 4), stack=st.integers(1, 4), n_step=st.integers(1, 5), seed=st.integers(0, 10_000),
+    per_env=st.integers(8, 30), ticks=st.integers(12, 150),
+)  # fmt: skip
+def test_frames_returns_the_batches_of_the_list(n_envs, stack, n_step, seed, per_env, ticks):
+    stream = fakes.Stream(n_envs, max(stack, 1), seed)
+    spec = stream.spec if stack > 1 else fakes.EnvSpec(n_envs, 4, (1, 2, 2), np.dtype(np.uint8), 1, 4, True)
+    plain, frames = (kind(per_env * n_envs, spec, n_step, 0.9) for kind in (PlainReplay, FrameReplay))
+    for replay in (plain, frames):
+        replay.start(stream.obs)
+    a, b = np.random.default_rng(seed), np.random.default_rng(seed)
+    for _ in range(ticks):
+        actions, step = stream.step()
+        plain.add(actions, step)
+        frames.add(actions, step)
+        assert len(plain) == len(frames)
+        if len(plain) > 2 * n_envs:
+            same(plain.sample(16, a, 1.0).batch, frames.sample(16, b, 1.0).batch)
+
+
+def test_n_step_sums_by_hand_across_the_seam():
+    replay = FrameReplay(6, fakes.spec(1, 2), 3, 0.5)
+    frame = 0
+
+    def obs():
+        return np.full((1, 2, 2, 2), frame, np.uint8)
+
+    replay.start(obs())
+    for frame in range(1, 40):
+        false = np.zeros(1, bool)
+        replay.add(np.array([frame % 4]), fakes.Step(obs(), np.array([frame], np.float32), false, false, false, ()))
+        head = int(replay._head[0])
+        if head < 9:
+            continue
+        for position in range(head - 8, head - 2):
+            batch = replay.gather(np.array([0]), np.array([position]))
+            first = position + 1  # the reward of the step from `position` was position + 1
+            assert batch.reward_t.item() == first + 0.5 * (first + 1) + 0.25 * (first + 2)
+            assert batch.discount_t.item() == 0.125
+            assert batch.obs_tm1[0, :, 0, 0].tolist() == [position - 1, position]
+            assert batch.obs_t[0, :, 0, 0].tolist() == [position + 2, position + 3]
+
+
+def test_a_time_limit_bootstraps_from_the_final_observation_and_an_end_does_not():
+    for truncated in (True, False):
+        replay = FrameReplay(50, fakes.spec(1, 2), 3, 0.5)
+        replay.start(np.full((1, 2, 2, 2), 10, np.uint8))
+        no, yes = np.zeros(1, bool), np.ones(1, bool)
+        for i, (term, trunc, reset) in enumerate(
+            [(no, no, no), (no if truncated else yes, yes if truncated else no, no), (no, no, yes)] + [(no, no, no)] * 5
+        ):
+            obs = np.full((1, 2, 2, 2), 11 + i, np.uint8)
+            replay.add(
+                np.array([0]), fakes.Step(obs, np.array([0.0 if reset[0] else 1.0], np.float32), term, trunc, reset, ())
+            )
+        batch = replay.gather(np.array([0]), np.array([0]))
+        assert batch.reward_t.item() == 1.5
+        assert batch.discount_t.item() == (0.25 if truncated else 0.0)
+        if truncated:
+            assert batch.obs_t[0, -1, 0, 0].item() == 12
+
+
+@pytest.mark.parametrize("kind", [PlainReplay, FrameReplay])
+@pytest.mark.parametrize("ticks", [0, 1, 7, 60])
+def test_a_restored_replay_goes_on_as_the_saved_one(kind, ticks):
+    stream = fakes.Stream(3, 4, 5)
+    one = kind(60, stream.spec, 2, 0.9)
+    one.start(stream.obs)
+    for _ in range(ticks):
+        one.add(*stream.step())
+    two = kind(60, stream.spec, 2, 0.9)
+    two.set_state({k: np.array(v) for k, v in one.get_state().items()})
+    a, b = np.random.default_rng(1), np.random.default_rng(1)
+    for _ in range(50):
+        actions, step = stream.step()
+        one.add(actions, step)
+        two.add(actions, step)
+        if len(one) > 6:
+            same(one.sample(8, a, 1.0).batch, two.sample(8, b, 1.0).batch)
+
+
+def test_frames_takes_at_most_7300_bytes_a_transition():
+    spec = fakes.EnvSpec(1, 6, (4, 84, 84), np.dtype(np.uint8), 4, 4, True)
+    assert FrameReplay(10_000, spec, 3, 0.99).bytes_per_transition < 7300
+
+
+def test_a_capacity_that_does_not_fit_is_refused_with_the_number():
+    with pytest.raises(ConfigError, match=r"65\.8 GiB.*hint: --replay-capacity \d+ fits"):
+        check_memory(7064 * 10_000_000, 24 * 2**30, 10_000_000, "main")
+    spec = fakes.EnvSpec(1, 6, (4, 84, 84), np.dtype(np.uint8), 4, 4, True)
+    with pytest.raises(ConfigError, match="GiB of main memory"):
+        make_replay(Config(replay_capacity=10**9), spec, "cpu")

@@ -1,0 +1,208 @@
+"""Stop, crash, resume: a run that was interrupted ends where one that never stopped ends."""
+
+import errno
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+import fakes_envs
+from dqnitro import checkpoint
+from dqnitro.config import Config
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError
+from dqnitro.session import resume, train
+
+CORRIDOR = Config(
+    env_id="dqnitro_test/Corridor-v0", n_envs=3, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
+    first_fill_steps=40, replay_capacity=120, target_sync_steps=10, epsilon_decay_steps=200, max_steps=300,
+    torch_threads=1, n_step=2, double=True, checkpoint_every_s=0.0,
+)  # fmt: skip
+VARIANTS = {
+    "plain": {"replay": "plain"},
+    "frames": {},
+    "prioritized": {"prioritized": True},
+    "categorical": {"categorical": True, "dueling": True},
+    "pixels": {"env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 120, "n_envs": 2},
+    "async": {"envs": "gym-async", "n_envs": 2},
+    "fused": {"wrappers": ("no-grad", "fused-adam")},
+    "pong": {
+        "env_id": "pong", "frame_stack": 4, "max_steps": 90, "n_envs": 2, "replay_capacity": 200, "envs": "ale", "n_step": 3,
+    },
+}  # fmt: skip
+fakes_envs.register()
+
+
+def parameters(result) -> list[torch.Tensor]:
+    return [*result.agent.learner.online.parameters(), *result.agent.learner.target.parameters()]
+
+
+def same_run(a, b) -> None:
+    assert (a.steps, a.updates, a.games, a.mean_score) == (b.steps, b.updates, b.games, b.mean_score)
+    assert all(torch.equal(x, y) for x, y in zip(parameters(a), parameters(b), strict=True))
+    assert a.agent.rng_act.bit_generator.state == b.agent.rng_act.bit_generator.state
+    x, y = (r.agent.replay.sample(16, np.random.default_rng(0), 1.0).batch for r in (a, b))
+    assert all(torch.equal(i, j) for i, j in zip(x, y, strict=True))
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_run_stopped_and_resumed_twice_is_the_run_that_never_stopped(name, tmp_path):
+    config = CORRIDOR.replace(**VARIANTS[name])
+    whole = train(config)
+    assert whole.updates > 10
+    third = config.max_steps // 3
+    train(config.replace(max_steps=third), tmp_path / "run")
+    resume(tmp_path / "run", max_steps=2 * third)
+    same_run(whole, resume(tmp_path / "run", max_steps=config.max_steps))
+
+
+def test_the_files_of_a_run(tmp_path):
+    result = train(CORRIDOR, tmp_path / "run", recipe="mine", rungs=["a"])
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert Config.from_dict(stored["config"]) == CORRIDOR
+    assert (
+        stored["recipe"] == "mine"
+        and stored["machine"]["cores"] >= 1
+        and stored["versions"]["torch"]
+        and stored["commit"]
+    )
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["state"] == "steps" and summary["steps"] == result.steps and summary["bytes_per_transition"] > 0
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    games = [x for x in lines if x["event"] == "game"]
+    assert len(games) == result.games > 0
+    assert [x["event"] for x in lines].count("loss") == result.updates // 100
+    assert list((tmp_path / "run" / "tensorboard").iterdir())
+    average = None
+    for g in games:
+        average = g["score"] if average is None else 0.98 * average + 0.02 * g["score"]
+        assert g["avg_reward"] == pytest.approx(average)
+
+
+def test_metrics_of_a_resumed_run_have_no_step_twice(tmp_path):
+    """What was written after the checkpoint is dropped, because those steps are made again."""
+    config = CORRIDOR.replace(max_steps=150)
+    train(config, tmp_path / "run")
+    with (tmp_path / "run" / "metrics.jsonl").open("a") as f:
+        f.write('{"event": "game", "steps": 155, "score": 99, "wall_s": 1}\n')
+    resume(tmp_path / "run", max_steps=300)
+    whole = train(config.replace(max_steps=300), tmp_path / "whole")
+
+    def games(run):
+        lines = (tmp_path / run / "metrics.jsonl").read_text().splitlines()
+        return [(x["steps"], x["score"]) for x in map(json.loads, lines) if x["event"] == "game"]
+
+    assert games("run") == games("whole") and len(games("run")) == whole.games
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+    config = CORRIDOR.replace(max_steps=150)
+    train(config, tmp_path / "run")
+    before = checkpoint.complete(tmp_path / "run" / "checkpoints")
+    import safetensors.numpy
+
+    real, calls = safetensors.numpy.save_file, []
+
+    def full(tensors, path, *args):
+        calls.append(path)
+        if len(calls) == 2:  # the second file of the checkpoint does not fit any more
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(tensors, path, *args)
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", full)
+    with pytest.raises(CheckpointError, match="disk of .* is full; the last good checkpoint is kept"):
+        resume(tmp_path / "run", max_steps=200)
+    assert checkpoint.complete(tmp_path / "run" / "checkpoints") == before
+    assert not list((tmp_path / "run" / "checkpoints").glob(".tmp*"))
+    monkeypatch.undo()
+    same_run(train(config.replace(max_steps=300)), resume(tmp_path / "run", max_steps=300))
+
+
+def _damage(kind: str, path) -> None:
+    manifest = path / "manifest.json"
+    data = json.loads(manifest.read_text())
+    if kind == "flipped byte":
+        file = path / "learner.safetensors"
+        raw = bytearray(file.read_bytes())
+        raw[-5] ^= 1
+        file.write_bytes(raw)
+    elif kind == "cut file":
+        file = path / "replay.safetensors"
+        file.write_bytes(file.read_bytes()[:-10])
+    elif kind == "missing file":
+        (path / "envs.safetensors").unlink()
+    elif kind == "cut manifest":
+        manifest.write_text(manifest.read_text()[:100])
+    elif kind == "foreign":
+        manifest.write_text('{"hello": "world"}')
+    elif kind == "newer":
+        manifest.write_text(json.dumps(data | {"format": checkpoint.FORMAT + 1}))
+    elif kind == "other config":
+        manifest.write_text(json.dumps(data | {"config": data["config"] | {"hidden_units": 17}}))
+    elif kind == "unknown setting":
+        manifest.write_text(json.dumps(data | {"config": data["config"] | {"warp_drive": 1}}))
+    elif kind == "path outside":
+        manifest.write_text(json.dumps(data | {"files": {"../learner.safetensors": {"bytes": 1, "blake2b": "x"}}}))
+
+
+KINDS = {
+    "flipped byte": "damaged", "cut file": "damaged", "missing file": "damaged", "cut manifest": "not a readable checkpoint",
+    "foreign": "not written by dqnitro", "newer": "format 2, this dqnitro reads up to 1", "other config": "does not fit its config",
+    "unknown setting": "unknown setting", "path outside": "outside the checkpoint",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stored") / "run"
+    train(CORRIDOR.replace(max_steps=60), folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bad_checkpoint_gets_one_clear_line_and_nothing_is_overwritten(kind, stored, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    (path,) = checkpoint.complete(run / "checkpoints")
+    _damage(kind, path)
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    with pytest.raises((CheckpointError, ConfigError), match=KINDS[kind]) as e:
+        resume(run, max_steps=100)
+    assert "\n" not in str(e.value)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+def test_only_limits_change_on_resume(stored):
+    with pytest.raises(ConfigError, match="gamma cannot change on resume"):
+        resume(stored, gamma=0.5)
+
+
+def test_a_folder_with_files_in_it_is_not_written_over(stored):
+    with pytest.raises(ConfigError, match="is not empty; hint: --resume"):
+        train(CORRIDOR, stored)
+
+
+def test_a_run_that_is_being_trained_is_left_alone(stored, tmp_path):
+    import os
+
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    (run / "summary.json").write_text(json.dumps({"state": "running", "pid": os.getppid()}))
+    with pytest.raises(CheckpointError, match="is being trained by process"):
+        resume(run)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_with_a_checkpoint_and_the_update(tmp_path):
+    config = CORRIDOR.replace(learning_rate=1e30, max_steps=300)
+    with pytest.raises(DivergedError, match=r"the loss became (nan|inf) at update \d+") as e:
+        train(config, tmp_path / "run")
+    assert e.value.update > 1
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "diverged"
+    assert checkpoint.load(tmp_path / "run")[1]["clock"]["updates"] == e.value.update - 1
+
+
+def test_solved_means_a_hundred_games_at_the_bar():
+    result = train(CORRIDOR.replace(stop_at_score=-100.0, max_steps=20_000, epsilon_end=0.5))
+    assert result.ended == "solved" and result.games >= 100
