@@ -90,6 +90,8 @@ def close(s_at, screen_at, h, paint):
     s = as_state(s_at)
     screen = as_screen(screen_at)
     h_from = s[S_FROM]
+    if h <= h_from:
+        return
     full = h_from == 0 and h == 160
     if not (full and s[S_SETTLED]) or s[S_BLANK] or paint:
         need = 0 if s[S_VBLANK] else PAIRS[s[S_PRESENT]] & ~s[S_COLLISION]
