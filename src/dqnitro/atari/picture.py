@@ -125,13 +125,9 @@ def collide(s_at, h0, h1, need):
 
 
 @device
-def fill(word, mask, shift, colour):
-    """Eight pixels, with `colour` where the mask's byte at `shift` says so."""
-    byte = (mask >> shift) & BYTE
-    if byte:
-        e = EXPAND[np.int64(byte)]
-        word = (word & ~e) | (colour & e)
-    return word
+def expand(mask, shift):
+    """Eight pixels of a mask as eight bytes of 00 or FF."""
+    return EXPAND[np.int64((mask >> shift) & BYTE)]
 
 
 @device
@@ -140,16 +136,24 @@ def draw_pixels(screen_at, buffer, y, h0, h1, bk, pf, p0, p1, f, a, b):
     screen = as_screen(screen_at)
     first, stop = h0 >> 3, (h1 + 7) >> 3
     left, right = screen[buffer, y, first], screen[buffer, y, stop - 1]
+    pf, p0, p1 = pf ^ bk, p0 ^ bk, p1 ^ bk
+    fw, aw, bw = f[0], a[0], b[0]
+    if first >= 16:
+        fw, aw, bw = f[2], a[2], b[2]
+    elif first >= 8:
+        fw, aw, bw = f[1], a[1], b[1]
+    used = fw | aw | bw
     for k in range(first, stop):
-        w = k >> 3
+        if k == 8:
+            fw, aw, bw = f[1], a[1], b[1]
+            used = fw | aw | bw
+        elif k == 16:
+            fw, aw, bw = f[2], a[2], b[2]
+            used = fw | aw | bw
         shift = np.uint64(8 * (k & 7))
         word = bk
-        if w == 0:
-            word = fill(fill(fill(word, f[0], shift, pf), a[0], shift, p0), b[0], shift, p1)
-        elif w == 1:
-            word = fill(fill(fill(word, f[1], shift, pf), a[1], shift, p0), b[1], shift, p1)
-        else:
-            word = fill(fill(fill(word, f[2], shift, pf), a[2], shift, p0), b[2], shift, p1)
+        if (used >> shift) & BYTE:
+            word ^= (expand(fw, shift) & pf) ^ (expand(aw, shift) & p0) ^ (expand(bw, shift) & p1)
         screen[buffer, y, k] = word
     if h0 & 7:
         keep = ~(ALL << np.uint64(8 * (h0 & 7)))
