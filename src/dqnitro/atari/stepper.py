@@ -110,14 +110,16 @@ def run(
     lo, hi, ids, commands, seeds, actions, strengths,
     state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
     rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
-    log, scratch, spare,
+    log, scratch, spare, shared_screen,
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
     """Serve the places `lo`..`hi` of a batch; place b belongs to machine `ids[b]` and does `commands[b]`."""
     game, channels, stack, pool = o[O_GAME], o[O_CHANNELS], o[O_STACK], o[O_POOL]
     for b in range(lo, hi):
         m = ids[b]
-        s, ram, screen, g, e = state[m], ram_[m], screen_[m], g_[m], e_[m]
+        s, ram, g, e = state[m], ram_[m], g_[m], e_[m]
+        # Frames that are drawn are drawn whole, so machines can share a thread's screen; a few games need their own.
+        screen = screen_[m] if prop[P_ALWAYS_DRAW] else shared_screen
         mt, mt_system, mt_noops = mt_[m], mt_system_[m], mt_noops_[m]
         frames, raw, source = frames_[m], raw_[m], source_[m]
         command, reward = commands[b], 0

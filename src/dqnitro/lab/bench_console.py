@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+
 from dqnitro.lab.measure import interleave, timed_rate
 from dqnitro.lab.statistics import mean_interval, ratio_interval
 
