@@ -12,7 +12,7 @@ from numpy import int64
 from .bus import read, write
 from .layout import *
 from .opcodes import *
-from .target import as_state, device, unit
+from .target import as_state, device, inlined, unit
 
 
 @device
@@ -46,7 +46,7 @@ def subtract_decimal(a, v, c):
     return result | (carry << 8) | (overflow << 9)
 
 
-@device
+@inlined
 def add_with_carry(s_at, a, v, c):
     """ADC: the sum with its carry in bit 8; sets V."""
     s = as_state(s_at)
@@ -59,7 +59,7 @@ def add_with_carry(s_at, a, v, c):
     return total
 
 
-@device
+@inlined
 def subtract_with_carry(s_at, a, v, c):
     """SBC: the difference with the carry in bit 8; sets V."""
     s = as_state(s_at)

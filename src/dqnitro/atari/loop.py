@@ -15,13 +15,13 @@ from .bus import input_read, tia_read, tia_write
 from .cpu import add_with_carry, flags, set_flags, step_unit, subtract_with_carry
 from .decode import *
 from .layout import *
-from .target import as_bytes, as_state, as_words, device
+from .target import as_bytes, as_state, as_words, device, inlined
 from .tia import replay_unit
 
 LOW8 = uint32(0xFF)
 
 
-@device
+@inlined
 def rom_byte(s_at, rom_at, cart, address):
     """A byte of the plain window."""
     s = as_state(s_at)
