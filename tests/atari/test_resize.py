@@ -21,13 +21,15 @@ SIZES = ((84, 84), (64, 64), (96, 80), (105, 80), (42, 40), (210, 160), (210, 80
 
 def ours(p: resize.Plan, first: np.ndarray, second: np.ndarray, lut: np.ndarray) -> np.ndarray:
     raw, source = np.zeros((p.height, 160), np.uint8), np.zeros(p.height, np.int32)
-    row, sums = np.zeros(168, np.float32), np.zeros(p.out_width, np.float32)
+    scratch = resize.make_scratch(p, lut[None])
     out = np.zeros(p.out_height * p.out_width, np.uint8)
     words = first.view(np.uint64), second.view(np.uint64)
-    resize.resize_codes(p, first, words[0], second, words[1], lut, raw, source, row, sums, sums.copy(), out, 0, 1)
+    for _ in range(2):  # the second time with words that are remembered
+        out[:] = 0
+        resize.resize_codes(p, first, words[0], second, words[1], lut, 0, raw, source, scratch, out, 0, 1)
     np.testing.assert_array_equal(raw[source], np.maximum(lut[first], lut[second]))
     again = np.zeros_like(out)
-    resize.resize_gray(p, raw, source, row, sums, sums.copy(), again, 0, 1)
+    resize.resize_gray(p, raw, source, again, 0, 1)
     np.testing.assert_array_equal(out, again)
     return out.reshape(p.out_height, p.out_width)
 
@@ -74,9 +76,9 @@ def test_ties_occur_and_need_float32() -> None:
     x = np.zeros((160, 84))
     y = np.zeros((84, 210))
     for d in range(84):
-        for t in range(p.x_count[d]):
+        for t in range(p.x_taps[d]):
             x[p.x_first[d] + t, d] = p.x_units[t, d]
-        for t in range(p.y_count[d]):
+        for t in range(p.y_taps[d]):
             y[d, p.y_first[d] + t] = p.y_units[t, d]
     exact = (y @ noise.astype(float) @ x) / p.total
     ties = exact % 1 == 0.5

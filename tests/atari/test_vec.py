@@ -74,16 +74,17 @@ def side_by_side(game: str, steps: int, n: int = 3, seed: int = 0, threads: int 
     same(first[0], second[0], "reset")
     same(first[1], second[1], "reset info")
     count, held = 0, 0
-    before = second[1]["episode_frame_number"]
+    before = second[1]
     actions = np.zeros(n, np.int64)
     for t in range(steps):
         if t >= held:  # actions held for a while play more of a game than fresh noise in every step
             actions = rng.integers(0, ours.single_action_space.n, n)  # type: ignore[attr-defined]
             held = t + int(rng.integers(1, 6))
         a, b = ours.step(actions), theirs.step(actions)
-        # a reset shows as a frame counter that went back; a lost life alone does not
-        ended = b[4]["episode_frame_number"] < before
-        before = b[4]["episode_frame_number"]
+        # a new game shows as an episode's frame counter that did not advance with the machine's
+        passed = [b[4][k] - before[k] for k in ("episode_frame_number", "frame_number")]
+        ended = passed[0] != passed[1]
+        before = b[4]
         for name, x, y in zip(("observation", "reward", "terminated", "truncated", "info"), a, b, strict=True):
             same(x, y, f"step {t} {name}", ended)
         count += int((b[2] | b[3]).sum())

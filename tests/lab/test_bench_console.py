@@ -13,9 +13,8 @@ from dqnitro.lab import bench_console as bench
 
 def test_rows_ratios_and_table() -> None:
     said: list[str] = []
-    result = bench.bench_console(
-        ["pong", "breakout"], threads=[1], seconds=0.05, rounds=2, num_envs=2, progress=said.append
-    )
+    two = ["pong", "breakout"]
+    result = bench.bench_console(two, threads=[1], seconds=0.05, rounds=2, num_envs=2, progress=said.append)
     assert said == ["pong, 1 thread", "breakout, 1 thread"]
     assert [r["game"] for r in result["rows"]] == ["pong", "breakout"]
     for row in result["rows"]:

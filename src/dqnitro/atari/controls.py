@@ -50,7 +50,7 @@ def release(s, prop):
 
 @device
 def centre_paddles(s, prop):
-    s[S_PADDLE_STEP] = PADDLE_STEP
+    s[S_PADDLE_STEP] = s[S_PADDLE_WANT] = PADDLE_STEP
     s[S_PADDLE0] = s[S_PADDLE1] = (PADDLE_MIN + prop[P_PADDLE_MAX]) // 2
 
 

@@ -12,7 +12,7 @@ from numpy import int64
 from .bus import read, write
 from .layout import *
 from .opcodes import *
-from .target import as_state, device, unit
+from .target import as_state, device, inlined, unit
 
 
 @device
@@ -46,30 +46,47 @@ def subtract_decimal(a, v, c):
     return result | (carry << 8) | (overflow << 9)
 
 
+@inlined
+def add_with_carry(s_at, a, v, c):
+    """ADC: the sum with its carry in bit 8; sets V."""
+    s = as_state(s_at)
+    if s[S_D]:
+        packed = add_decimal(a, v, c)
+        s[S_V] = packed >> 9
+        return packed & 0x1FF
+    total = a + v + c
+    s[S_V] = (~(a ^ v) & (a ^ total) & 0x80) >> 7
+    return total
+
+
+@inlined
+def subtract_with_carry(s_at, a, v, c):
+    """SBC: the difference with the carry in bit 8; sets V."""
+    s = as_state(s_at)
+    if s[S_D]:
+        packed = subtract_decimal(a, v, c)
+        s[S_V] = packed >> 9
+        return packed & 0x1FF
+    v ^= 0xFF
+    total = a + v + c
+    s[S_V] = (~(a ^ v) & (a ^ total) & 0x80) >> 7
+    return total
+
+
 @device
 def add(s_at, v):
     s = as_state(s_at)
-    a, c = s[S_A], s[S_C]
-    if s[S_D]:
-        packed = add_decimal(a, v, c)
-    else:
-        total = a + v + c
-        packed = total | ((~(a ^ v) & (a ^ total) & 0x80) << 2)
-    s[S_A] = s[S_NZ] = packed & 0xFF
-    s[S_C] = (packed >> 8) & 1
-    s[S_V] = (packed >> 9) & 1
+    total = add_with_carry(s_at, s[S_A], v, s[S_C])
+    s[S_A] = s[S_NZ] = total & 0xFF
+    s[S_C] = total >> 8
 
 
 @device
 def subtract(s_at, v):
     s = as_state(s_at)
-    if s[S_D]:
-        packed = subtract_decimal(s[S_A], v, s[S_C])
-        s[S_A] = s[S_NZ] = packed & 0xFF
-        s[S_C] = (packed >> 8) & 1
-        s[S_V] = (packed >> 9) & 1
-    else:
-        add(s_at, v ^ 0xFF)
+    total = subtract_with_carry(s_at, s[S_A], v, s[S_C])
+    s[S_A] = s[S_NZ] = total & 0xFF
+    s[S_C] = total >> 8
 
 
 @device

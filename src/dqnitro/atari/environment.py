@@ -67,6 +67,7 @@ def act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, dr
     """One frame of play; a draw below `sticky` repeats the last action. Nothing happens after the end."""
     if mt_next(mt) >= sticky:
         s[S_STICKY_A] = action
+        s[S_PADDLE_STEP] = s[S_PADDLE_WANT]
     mt_next(mt)  # player B, who never acts
     if g[G_TERMINAL]:
         return int64(0)

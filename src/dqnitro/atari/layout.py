@@ -55,10 +55,11 @@ from __future__ import annotations
     S_SHAPE0, S_SHAPE1, S_PRESENT, S_DIRTY, S_FROM, S_SETTLED,
     S_MASK_P0, _41, _42, S_MASK_M0, _44, _45, S_MASK_P1, _47, _48,
     S_MASK_M1, _50, _51, S_MASK_BL, _53, _54, S_MASK_PF, _56, _57,
-    # Console: paddle positions, how far one action moves a paddle, actions stored for stickiness, frame numbers
-    S_PADDLE0, S_PADDLE1, S_PADDLE_STEP, S_STICKY_A, S_EPISODE_FRAMES, S_TOTAL_FRAMES,
+    # Console: paddle positions, how far the stored action and the wanted one
+    # move a paddle, action stored for stickiness, frame numbers
+    S_PADDLE0, S_PADDLE1, S_PADDLE_STEP, S_PADDLE_WANT, S_STICKY_A, S_EPISODE_FRAMES, S_TOTAL_FRAMES,
     S_SIZE,
-) = range(160)
+) = range(161)
 
 (
     P_CART, P_Y_START, P_HEIGHT, P_PAL, P_HMOVE_BLANKS, P_SWAP_PORTS, P_PADDLES, P_SWAP_PADDLES, P_RIGHT_PADDLES,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .target import device
+from .target import inlined
 
 U0, U1, U4, U7, U8, U16, U32, U63 = (np.uint64(v) for v in (0, 1, 4, 7, 8, 16, 32, 63))
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -35,7 +35,7 @@ EXPAND = np.array(
 )
 
 
-@device
+@inlined
 def rotate(low, high, position):
     """A pattern of up to 128 bits, moved right by `position` pixels on the circle of 160."""
     shift = np.uint64(position & 63)
@@ -49,7 +49,7 @@ def rotate(low, high, position):
     return (a >> U32) | (b << U32), b >> U32, a & LOW32
 
 
-@device
+@inlined
 def spread4(bits):
     """16 bits -> 64 bits, each one four times."""
     x = np.uint64(bits)
@@ -60,7 +60,7 @@ def spread4(bits):
     return x * NIBBLES
 
 
-@device
+@inlined
 def copies(pattern, mode, suppress):
     """The pattern and its copies; `suppress` removes the first one."""
     low, high = pattern, U0
@@ -81,7 +81,7 @@ def copies(pattern, mode, suppress):
     return low, high
 
 
-@device
+@inlined
 def player_mask(shape, nusiz, suppress, position):
     """`shape`: the graphics byte with its leftmost pixel in bit 0. Wide players start one pixel later."""
     mode = nusiz & 7
@@ -100,7 +100,7 @@ def player_mask(shape, nusiz, suppress, position):
     return rotate(low, high, position)
 
 
-@device
+@inlined
 def missile_mask(nusiz, stretch, position):
     size = ((nusiz >> 4) & 3) | stretch
     pattern = (U1 << np.uint64(1 << size)) - U1
@@ -108,12 +108,12 @@ def missile_mask(nusiz, stretch, position):
     return rotate(low, high, position)
 
 
-@device
+@inlined
 def ball_mask(ctrlpf, position):
     return rotate((U1 << np.uint64(1 << ((ctrlpf >> 4) & 3))) - U1, U0, position)
 
 
-@device
+@inlined
 def playfield_mask(bits, reflect):
     """`bits`: 20 playfield bits, leftmost in bit 0; the right half repeats or mirrors the left one."""
     low, high = spread4(bits & 0xFFFF), spread4(bits >> 16)
@@ -123,7 +123,7 @@ def playfield_mask(bits, reflect):
     return low, high | (right_low << U16), (right_low >> U48) | (right_high << U16)
 
 
-@device
+@inlined
 def below(h, word):
     """The pixels of one word (0, 1, 2) that lie left of pixel h."""
     n = h - 64 * word
@@ -134,6 +134,6 @@ def below(h, word):
     return (U1 << np.uint64(n)) - U1
 
 
-@device
+@inlined
 def overlap(a0, a1, a2, b0, b1, b2):
     return ((a0 & b0) | (a1 & b1) | (a2 & b2)) != U0

@@ -7,7 +7,7 @@ import numpy as np
 
 from .layout import *
 from .masks import ALL, EXPAND, U0, ball_mask, below, missile_mask, overlap, player_mask, playfield_mask
-from .target import as_screen, as_state, device
+from .target import as_screen, as_state, device, inlined
 
 # Object bits, in the order of the enable flags.
 P0, M0, P1, M1, BL, PF = 1, 2, 4, 8, 16, 32
@@ -27,19 +27,19 @@ ONES = np.uint64(0x0101010101010101)
 BYTE = np.uint64(0xFF)
 
 
-@device
+@inlined
 def put(s_at, at, words):
     s = as_state(s_at)
     s[at], s[at + 1], s[at + 2] = np.int64(words[0]), np.int64(words[1]), np.int64(words[2])
 
 
-@device
+@inlined
 def get(s_at, at):
     s = as_state(s_at)
     return np.uint64(s[at]), np.uint64(s[at + 1]), np.uint64(s[at + 2])
 
 
-@device
+@inlined
 def refresh(s_at):
     """Masks of the objects that changed since they were last needed."""
     s = as_state(s_at)
@@ -124,32 +124,36 @@ def collide(s_at, h0, h1, need):
     s[S_COLLISION] |= hit
 
 
-@device
-def fill(word, mask, shift, colour):
-    """Eight pixels, with `colour` where the mask's byte at `shift` says so."""
-    byte = (mask >> shift) & BYTE
-    if byte:
-        e = EXPAND[np.int64(byte)]
-        word = (word & ~e) | (colour & e)
-    return word
+@inlined
+def expand(mask, shift):
+    """Eight pixels of a mask as eight bytes of 00 or FF."""
+    return EXPAND[np.int64((mask >> shift) & BYTE)]
 
 
-@device
+@inlined
 def draw_pixels(screen_at, buffer, y, h0, h1, bk, pf, p0, p1, f, a, b):
     """Pixels h0..h1-1 of a row from the masks f (playfield colour), a (player 0), b (player 1), all disjoint."""
     screen = as_screen(screen_at)
     first, stop = h0 >> 3, (h1 + 7) >> 3
     left, right = screen[buffer, y, first], screen[buffer, y, stop - 1]
+    pf, p0, p1 = pf ^ bk, p0 ^ bk, p1 ^ bk
+    fw, aw, bw = f[0], a[0], b[0]
+    if first >= 16:
+        fw, aw, bw = f[2], a[2], b[2]
+    elif first >= 8:
+        fw, aw, bw = f[1], a[1], b[1]
+    used = fw | aw | bw
     for k in range(first, stop):
-        w = k >> 3
+        if k == 8:
+            fw, aw, bw = f[1], a[1], b[1]
+            used = fw | aw | bw
+        elif k == 16:
+            fw, aw, bw = f[2], a[2], b[2]
+            used = fw | aw | bw
         shift = np.uint64(8 * (k & 7))
         word = bk
-        if w == 0:
-            word = fill(fill(fill(word, f[0], shift, pf), a[0], shift, p0), b[0], shift, p1)
-        elif w == 1:
-            word = fill(fill(fill(word, f[1], shift, pf), a[1], shift, p0), b[1], shift, p1)
-        else:
-            word = fill(fill(fill(word, f[2], shift, pf), a[2], shift, p0), b[2], shift, p1)
+        if (used >> shift) & BYTE:
+            word ^= (expand(fw, shift) & pf) ^ (expand(aw, shift) & p0) ^ (expand(bw, shift) & p1)
         screen[buffer, y, k] = word
     if h0 & 7:
         keep = ~(ALL << np.uint64(8 * (h0 & 7)))
@@ -163,11 +167,17 @@ def draw_pixels(screen_at, buffer, y, h0, h1, bk, pf, p0, p1, f, a, b):
 
 @device
 def clear_pixels(screen_at, buffer, y, h0, h1):
-    none = (U0, U0, U0)
-    draw_pixels(screen_at, buffer, y, h0, h1, U0, U0, U0, U0, none, none, none)
+    screen = as_screen(screen_at)
+    for k in range(h0 >> 3, (h1 + 7) >> 3):
+        keep = U0
+        if 8 * k < h0:
+            keep = ~(ALL << np.uint64(8 * (h0 - 8 * k)))
+        if 8 * k + 8 > h1:
+            keep |= ALL << np.uint64(8 * (h1 - 8 * k))
+        screen[buffer, y, k] &= keep
 
 
-@device
+@inlined
 def paint_segment(s_at, screen_at, buffer, y, h0, h1):
     """Colours by priority: players before playfield, or the other way round, or score mode."""
     s = as_state(s_at)

@@ -2,146 +2,82 @@
 
 OpenCV weighs pixels in float32, first along a row, then down the columns. Where the scale is a simple fraction
 (210x160 to 84x84 is 5/2 and 40/21) the weights are whole numbers over a common total, so an integer sum gives
-the same answer, except at exact ties, where float32's rounding errors decide. So: integers everywhere, and the
-float32 sequence only for the few pixels (0.2 %) that fall on a tie. Integers also allow sums to be *kept*: a
-screen row that equals the row above it, as most do, costs one comparison.
+the same answer, except at exact ties, where float32's rounding errors decide. So: whole numbers everywhere, and
+OpenCV's sequence only for the few pixels (0.2 %) that fall on a tie.
 
-Sizes without such fractions take OpenCV's sequence as it is; sizes larger than the screen take its fixed-point
-bilinear path. `plan` decides once, `resize_codes` and `resize_gray` do the work.
+Whole numbers also allow sums to be *kept*, and screens repeat themselves. A row that equals the row above costs
+one comparison; in other rows only the 8-pixel words that differ are touched; and what a word adds to the sums of
+its row is remembered, because the same words come back in other rows, frames and machines.
+
+Other sizes take OpenCV's own order of operations (`resize_other.py`); `plan` (`resize_plan.py`) decides.
 """
 
 from __future__ import annotations
 
-from fractions import Fraction
-from math import ceil, floor
 from typing import NamedTuple
 
 import numpy as np
 from numpy import float32, int32, int64, uint8, uint64
 
-from .target import device
+from .resize_other import float_pixel, resize_gray
+from .resize_plan import INTEGER, LANES, WIDTH, WORDS, Plan, plan
+from .target import device, inlined
 
-COPY, INTEGER, FLOAT, BLOCKS, HALVES, LINEAR = range(6)
-WIDTH, WORDS = 160, 20  # a screen row: pixels, and 8-pixel words
-MOST_UNITS = 8000  # finer totals come too close to float32's rounding errors
-FIXED = 2048  # OpenCV's fixed-point one in the bilinear path
+__all__ = ["Plan", "Scratch", "make_scratch", "plan", "resize_codes", "resize_gray"]
 
-
-class Taps(NamedTuple):
-    """Which source pixels feed each output pixel of one axis, and how much."""
-
-    first: np.ndarray  # int32[n_out]
-    taps: np.ndarray  # int32[n_out]
-    weight: np.ndarray  # float32[most, n_out]
-    units: np.ndarray  # float32[most, n_out], whole numbers summing to `total` for each output
-    total: int
+ENTRIES_BITS = 5
+ENTRIES = 1 << ENTRIES_BITS
+MIX, MIX_SHIFT = uint64(0x9E3779B97F4A7C15), uint64(64 - ENTRIES_BITS)
 
 
-class Plan(NamedTuple):
-    """How one screen size becomes one picture size; plain arrays, so that compiled code takes it whole."""
+class Scratch(NamedTuple):
+    """Working space of one thread, and its memory of words: ENTRIES for each of the 20 places of a row."""
 
-    kind: int
-    height: int
-    out_height: int
-    out_width: int
-    x_first: np.ndarray
-    x_count: np.ndarray
-    x_weight: np.ndarray
-    x_units: np.ndarray
-    y_first: np.ndarray
-    y_count: np.ndarray
-    y_weight: np.ndarray
-    y_units: np.ndarray
-    total: int
-    touched: np.ndarray  # int32[20, 2]: the outputs that read word k of a row, from..to
+    columns: np.ndarray  # float32[out_width]: weighted sum of rows
+    sums: np.ndarray  # float32[out_width + LANES]: sums along the current row
+    shares: np.ndarray  # float32[20, LANES]: what each word of the current row adds to `sums`
+    keys: np.ndarray  # uint64[channels, 20, ENTRIES]: remembered words
+    grays: np.ndarray  # uint8[channels, 20, ENTRIES + 1, 8]: their grey values; the last place is never remembered
+    known: np.ndarray  # float32[channels, 20, ENTRIES + 1, LANES]: their shares
 
 
-def area_taps(n_in: int, n_out: int) -> Taps:
-    scale = 1.0 / (n_out / n_in)  # twice rounded, as OpenCV does it
-    exact = Fraction(n_in, n_out)
-    rows: list[tuple[int, list[float]]] = []
-    for d in range(n_out):
-        start, end = d * scale, d * scale + scale
-        cell = min(scale, n_in - start)
-        last = min(floor(end), n_in - 1)
-        first = min(ceil(start), last)
-        weights = [1.0 / cell] * (last - first)
-        begin = first
-        if first - start > 1e-3:
-            begin, weights = first - 1, [(first - start) / cell, *weights]
-        if end - last > 1e-3:
-            weights.append(min(min(end - last, 1.0), cell) / cell)
-        rows.append((begin, weights))
-    most = max(len(w) for _, w in rows)
-    weight, units = np.zeros((most, n_out), np.float32), np.zeros((most, n_out), np.float32)
-    for d, (_, w) in enumerate(rows):
-        weight[: len(w), d] = w
-        units[: len(w), d] = np.rint(np.array(w) * exact.numerator)
-    first_, count = np.array([b for b, _ in rows], np.int32), np.array([len(w) for _, w in rows], np.int32)
-    return Taps(first_, count, weight, units, exact.numerator)
+def make_scratch(p: Plan, luts: np.ndarray) -> Scratch:
+    """`luts`: uint8[channels, 256], the grey value of each colour code."""
+    channels = len(luts)
+    s = Scratch(
+        np.zeros(p.out_width, np.float32),
+        np.zeros(p.out_width + LANES, np.float32),
+        np.zeros((WORDS, LANES), np.float32),
+        np.zeros((channels, WORDS, ENTRIES), np.uint64),
+        np.zeros((channels, WORDS, ENTRIES + 1), np.uint64),
+        np.zeros((channels, WORDS, ENTRIES + 1, LANES), np.float32),
+    )
+    black = np.zeros((1, WIDTH), np.uint8)
+    if p.kind == INTEGER:  # keys begin as the word 0, so what is known must be about it
+        for c in range(channels):
+            for k in range(WORDS):
+                for e in range(ENTRIES):
+                    learn(p.touched, p.pixel_out, p.pixel_units, black, black, 0, k, luts[c], s.grays[c], s.known[c], e)
+    return s
 
 
-def linear_taps(n_in: int, n_out: int) -> Taps:
-    """Two taps an output, in 1/2048: what OpenCV's area mode does when it enlarges."""
-    inverse = n_out / n_in
-    scale = 1.0 / inverse
-    first, units = np.zeros(n_out, np.int32), np.zeros((2, n_out), np.float32)
-    for d in range(n_out):
-        s = floor(d * scale)
-        f = np.float32((d + 1) - (s + 1) * inverse)
-        f = np.float32(0) if f <= 0 else np.float32(f - floor(f))
-        if s >= n_in - 1:
-            s, f = n_in - 1, np.float32(0)
-        first[d] = s
-        units[:, d] = np.rint([(np.float32(1) - f) * FIXED, f * FIXED])
-    return Taps(first, np.full(n_out, 2, np.int32), np.zeros((2, n_out), np.float32), units, FIXED)
+@inlined
+def learn(touched, pixel_out, pixel_units, a, b, y, k, lut, grays, known, e):
+    """The brighter of two words at place k of row y: its grey values, and what it adds to a row's sums, as entry e."""
+    for j in range(LANES):
+        known[k, e, j] = float32(0.0)
+    g = uint64(0)
+    for x in range(8 * k, 8 * k + 8):
+        v = max(lut[a[y, x]], lut[b[y, x]])
+        g |= uint64(v) << uint64(8 * (x - 8 * k))
+        to = pixel_out[x] - touched[k, 0]
+        known[k, e, to] += pixel_units[0, x] * float32(v)
+        if pixel_units[1, x] > float32(0.0):
+            known[k, e, to + 1] += pixel_units[1, x] * float32(v)
+    grays[k, e] = g
 
 
-def plan(height: int, out_height: int, out_width: int) -> Plan:
-    """The plan for `height` x 160 -> `out_height` x `out_width`."""
-    if out_height < 1 or out_width < 1:
-        raise ValueError(f"an image of {out_height}x{out_width} has no pixels. hint: both sides must be positive")
-    shrinks = out_height <= height and out_width <= WIDTH
-    if shrinks:
-        x, y = area_taps(WIDTH, out_width), area_taps(height, out_height)
-    else:
-        x, y = linear_taps(WIDTH, out_width), linear_taps(height, out_height)
-    if (out_height, out_width) == (height, WIDTH):
-        kind = COPY
-    elif not shrinks:
-        kind = LINEAR
-    elif height % out_height == 0 and WIDTH % out_width == 0:
-        kind = HALVES if (height // out_height, WIDTH // out_width) == (2, 2) else BLOCKS
-    elif x.total * y.total <= MOST_UNITS:
-        kind = INTEGER
-    else:
-        kind = FLOAT
-    touched = np.zeros((WORDS, 2), np.int32)
-    for k in range(WORDS):
-        hit = np.flatnonzero((x.first < 8 * k + 8) & (x.first + x.taps > 8 * k))
-        touched[k] = (hit[0], hit[-1] + 1) if len(hit) else (0, 0)
-    total = x.total * y.total
-    return Plan(kind, height, out_height, out_width, *x[:4], *y[:4], total, touched)
-
-
-@device
-def round_half_even(v):
-    """A non-negative float to the nearest integer, ties to even; at most 255."""
-    n = int64(v)
-    rest = v - n
-    if rest > 0.5 or (rest == 0.5 and n & 1):
-        n += 1
-    return min(n, 255)
-
-
-@device
-def gray_row(y, a, b, lut, row):
-    """One row of two screens as the brighter of both in each pixel."""
-    for x in range(WIDTH):
-        row[x] = max(lut[a[y, x]], lut[b[y, x]])
-
-
-@device
+@inlined
 def row_differs(a64, b64, y):
     """Is row y another one than row y - 1? No branch inside and no constant length, so it becomes vector code."""
     a, a_above, b, b_above = a64[y], a64[y - 1], b64[y], b64[y - 1]
@@ -151,47 +87,45 @@ def row_differs(a64, b64, y):
     return d != 0
 
 
-@device
-def update_row(a, a64, b, b64, y, lut, raw, row):
-    """Bring the grey `row` from screen row y - 1 to y, and keep it in `raw`; returns first << 8 | last changed word."""
-    low, high = WORDS, 0
+@inlined
+def update_sums(touched, pixel_out, pixel_units, y, a, a64, b, b64, lut, raw, sums, shares, keys, grays, known):
+    """Bring `sums` (and the grey values in `raw`) from row y - 1 to y, word by word."""
     for k in range(WORDS):
-        if y == 0 or a64[y, k] != a64[y - 1, k] or b64[y, k] != b64[y - 1, k]:
-            low, high = min(low, k), k
-            if a64[y, k] == b64[y, k]:
-                for x in range(8 * k, 8 * k + 8):
-                    v = lut[a[y, x]]
-                    raw[x] = v
-                    row[x] = float32(v)
-            else:
-                for x in range(8 * k, 8 * k + 8):
-                    v = max(lut[a[y, x]], lut[b[y, x]])
-                    raw[x] = v
-                    row[x] = float32(v)
-    return low << 8 | high
+        w = a64[y, k]
+        if y > 0 and w == a64[y - 1, k] and b64[y, k] == b64[y - 1, k]:
+            continue
+        if w == b64[y, k]:
+            e = int64((w * MIX) >> MIX_SHIFT)
+            if keys[k, e] != w:
+                keys[k, e] = w
+                learn(touched, pixel_out, pixel_units, a, a, y, k, lut, grays, known, e)
+        else:
+            e = ENTRIES
+            learn(touched, pixel_out, pixel_units, a, b, y, k, lut, grays, known, e)
+        to = touched[k, 0]
+        for j in range(LANES):
+            sums[to + j] += known[k, e, j] - shares[k, j]
+            shares[k, j] = known[k, e, j]
+        raw[y, k] = grays[k, e]
 
 
-@device
-def row_sums(first, count, units, row, low, high, sums):
-    """Horizontal sums of the outputs `low`..`high` of a row of grey values."""
-    if units.shape[0] == 3:
-        for x in range(low, high):
-            f = first[x]
-            sums[x] = units[0, x] * row[f] + units[1, x] * row[f + 1] + units[2, x] * row[f + 2]
+@inlined
+def weigh(fresh, u, sums, columns):
+    """Add a row's sums, `u` times, to the columns."""
+    if fresh:
+        for x in range(len(columns)):
+            columns[x] = u * sums[x]
     else:
-        for x in range(low, high):
-            s = float32(0.0)
-            for t in range(count[x]):
-                s += units[t, x] * row[first[x] + t]
-            sums[x] = s
+        for x in range(len(columns)):
+            columns[x] += u * sums[x]
 
 
-@device
+@inlined
 def finish_row(total, columns, out, at, step):
-    """Sums of one output row to bytes; returns whether any of them is a tie, which the caller settles.
+    """An output row from its columns; returns whether any pixel is a tie, which the caller settles.
 
-    Every number is whole and below 2**24, so float32 holds it exactly and sixteen fit a vector register. Two
-    loops, because a byte store and a reduction in one loop keep LLVM from using vectors (68 against 25 ns).
+    Every number is whole and below 2**24, so float32 holds it exactly and sixteen fit a vector register. Two loops,
+    because a byte store and a reduction in one loop keep LLVM from using vectors (68 against 25 ns).
     """
     half, inverse = float32(0.5) * total, float32(1.0) / total
     if step == 1:
@@ -210,20 +144,6 @@ def finish_row(total, columns, out, at, step):
 
 
 @device
-def float_pixel(p, dy, x, raw, source):
-    """One output pixel in OpenCV's float32 sequence, from rows `source[y]` of a grey picture."""
-    total = float32(0.0)
-    for j in range(p.y_count[dy]):
-        y = source[p.y_first[dy] + j]
-        s = float32(0.0)
-        for t in range(p.x_count[x]):
-            s = float32(s + float32(float32(raw[y, p.x_first[x] + t]) * p.x_weight[t, x]))
-        s = float32(p.y_weight[j, dy] * s)
-        total = s if j == 0 else float32(total + s)
-    return round_half_even(total)
-
-
-@device
 def settle_ties(p, dy, columns, raw, source, out, at, step):
     total = p.total
     for x in range(p.out_width):
@@ -231,154 +151,76 @@ def settle_ties(p, dy, columns, raw, source, out, at, step):
             out[at + step * x] = uint8(float_pixel(p, dy, x, raw, source))
 
 
-@device
+@inlined
 def repeat_row(out, at, stride, step):
     """Copy the output row above."""
-    for x in range(0, stride, step):
-        out[at + x] = out[at + x - stride]
+    if step == 1:
+        above, here = out[at - stride : at], out[at : at + stride]
+        for x in range(stride):
+            here[x] = above[x]
+    else:
+        for x in range(0, stride, step):
+            out[at + x] = out[at + x - stride]
 
 
 @device
-def start_column(u, sums, columns):
-    for x in range(len(columns)):
-        columns[x] = u * sums[x]
-
-
-@device
-def add_column(u, sums, columns):
-    for x in range(len(columns)):
-        columns[x] += u * sums[x]
-
-
-@device
-def resize_codes(p, a, a64, b, b64, lut, raw, source, row, sums, columns, out, at, step):
+def resize_codes(p, a, a64, b, b64, lut, c, raw, source, scratch, out, at, step):
     """The brighter of two screens of colour codes (pass one twice for a single one), resized into `out`.
 
-    `raw` and `source` keep the grey picture: row y of it is `raw[source[y]]`, only rows that differ from the one
-    above are written. `out` is a flat array; pixel (y, x) goes to `at + step * (y * width + x)`.
+    `lut` is channel c's grey value of each code. `raw` and `source` keep the grey picture: row y of it is
+    `raw[source[y]]`, only rows that differ from the one above are written. `out` is a flat array; pixel (y, x) goes
+    to `at + step * (y * width + x)`.
     """
     if p.kind != INTEGER:
         for y in range(p.height):
-            gray_row(y, a, b, lut, raw[y])
+            for x in range(WIDTH):
+                raw[y, x] = max(lut[a[y, x]], lut[b[y, x]])
             source[y] = y
-        resize_other(p, raw, out, at, step)
+        resize_gray(p, raw, source, out, at, step)
         return
     # Unpacked once: handing the whole plan to a helper copies it and counts references to its arrays.
-    x_first, x_count, x_units, touched = p.x_first, p.x_count, p.x_units, p.touched
-    y_first, y_count, y_units = p.y_first, p.y_count, p.y_units
-    total, stride = float32(p.total), p.out_width * step
-    dy, last, quiet = 0, 0, False
+    y_first, y_taps, y_units = p.y_first, p.y_taps, p.y_units
+    touched, pixel_out, pixel_units = p.touched, p.pixel_out, p.pixel_units
+    columns, sums, shares = scratch.columns, scratch.sums, scratch.shares
+    keys, grays, known = scratch.keys[c], scratch.grays[c], scratch.known[c]
+    total, stride, raw64 = float32(p.total), p.out_width * step, raw.view(np.uint64)
+    for x in range(len(sums)):
+        sums[x] = float32(0.0)
+    for k in range(WORDS):
+        for j in range(LANES):
+            shares[k, j] = float32(0.0)
+    dy, last = 0, 0
+    fresh, owed = True, float32(0.0)  # nothing in `columns` yet; the weight of rows like this one, not yet added
+    quiet = -1  # the row above had no tie and saw only screen rows like this one: its bytes will do again
     for y in range(p.height):
         first = y_first[dy]
         if y == 0 or row_differs(a64, b64, y):
+            if owed > float32(0.0):
+                weigh(fresh, owed, sums, columns)
+                fresh, owed = False, float32(0.0)
             here = raw[y]
             if y > 0:
                 above = raw[last]
                 for x in range(len(above)):
                     here[x] = above[x]
-            if quiet and y > first:
-                # The rows of this output so far were skipped; they are all alike.
-                u = y_units[0, dy]
-                for j in range(1, y - first):
-                    u += y_units[j, dy]
-                start_column(u, sums, columns)
-            words = update_row(a, a64, b, b64, y, lut, here, row)
-            low, high = touched[words >> 8, 0], touched[words & 255, 1]
-            row_sums(x_first, x_count, x_units, row, low, high, sums)
-            last, quiet = y, False
+            update_sums(
+                touched, pixel_out, pixel_units, y, a, a64, b, b64, lut, raw64, sums, shares, keys, grays, known
+            )
+            last = y
         source[y] = last
-        ends = y == first + y_count[dy] - 1
-        if quiet:
-            # Nothing changed since the output row above, which had no tie: the same bytes again.
-            if ends:
-                repeat_row(out, at + dy * stride, stride, step)
-                dy += 1
+        owed += y_units[y - first, dy]
+        if y < first + y_taps[dy] - 1:
             continue
-        u = y_units[y - first, dy]
-        if first == y:
-            start_column(u, sums, columns)
+        to = at + dy * stride
+        if last <= quiet:
+            repeat_row(out, to, stride, step)
         else:
-            add_column(u, sums, columns)
-        if ends:
-            tie = finish_row(total, columns, out, at + dy * stride, step)
+            weigh(fresh, owed, sums, columns)
+            tie = finish_row(total, columns, out, to, step)
             if tie:
-                settle_ties(p, dy, columns, raw, source, out, at + dy * stride, step)
-            quiet = last <= first and not tie
-            dy += 1
-            if dy < p.out_height and y_first[dy] == y:
-                start_column(y_units[0, dy], sums, columns)
-
-
-@device
-def resize_gray(p, raw, source, row, sums, columns, out, at, step):
-    """A grey picture (row y is `raw[source[y]]`) resized into `out`; the rare path, written for clearness."""
-    if p.kind != INTEGER:
-        resize_other(p, raw, out, at, step)
-        return
-    for dy in range(p.out_height):
-        for j in range(p.y_count[dy]):
-            here = raw[source[p.y_first[dy] + j]]
-            for x in range(WIDTH):
-                row[x] = float32(here[x])
-            row_sums(p.x_first, p.x_count, p.x_units, row, 0, p.out_width, sums)
-            if j == 0:
-                start_column(p.y_units[j, dy], sums, columns)
-            else:
-                add_column(p.y_units[j, dy], sums, columns)
-        to = at + dy * p.out_width * step
-        if finish_row(float32(p.total), columns, out, to, step):
-            settle_ties(p, dy, columns, raw, source, out, to, step)
-
-
-@device
-def resize_other(p, raw, out, at, step):
-    """Sizes that the integer scheme does not cover; needs every row of `raw` written."""
-    for dy in range(p.out_height):
-        for x in range(p.out_width):
-            to = at + step * (dy * p.out_width + x)
-            if p.kind == COPY:
-                out[to] = raw[dy, x]
-            elif p.kind == FLOAT:
-                out[to] = uint8(float_other(p, dy, x, raw))
-            elif p.kind == LINEAR:
-                out[to] = uint8(linear_pixel(p, dy, x, raw))
-            else:
-                out[to] = uint8(block_pixel(p, dy, x, raw))
-
-
-@device
-def float_other(p, dy, x, raw):
-    total = float32(0.0)
-    for j in range(p.y_count[dy]):
-        s = float32(0.0)
-        for t in range(p.x_count[x]):
-            s = float32(s + float32(float32(raw[p.y_first[dy] + j, p.x_first[x] + t]) * p.x_weight[t, x]))
-        s = float32(p.y_weight[j, dy] * s)
-        total = s if j == 0 else float32(total + s)
-    return round_half_even(total)
-
-
-@device
-def block_pixel(p, dy, x, raw):
-    """Whole blocks of pixels: an integer sum, rounded once; blocks of 2x2 round halves up."""
-    ny, nx = p.height // p.out_height, WIDTH // p.out_width
-    s = 0
-    for j in range(ny):
-        for t in range(nx):
-            s += raw[dy * ny + j, x * nx + t]
-    if p.kind == HALVES:
-        return (s + 2) >> 2
-    return round_half_even(float32(float32(s) * float32(float32(1.0) / float32(nx * ny))))
-
-
-@device
-def linear_pixel(p, dy, x, raw):
-    """Bilinear in fixed point, with the two truncations of OpenCV's vertical pass."""
-    s0, s1 = p.x_first[x], min(p.x_first[x] + 1, WIDTH - 1)
-    y0, y1 = p.y_first[dy], min(p.y_first[dy] + 1, p.height - 1)
-    a0, a1 = int64(p.x_units[0, x]), int64(p.x_units[1, x])
-    b0, b1 = int64(p.y_units[0, dy]), int64(p.y_units[1, dy])
-    top = raw[y0, s0] * a0 + raw[y0, s1] * a1
-    bottom = raw[y1, s0] * a0 + raw[y1, s1] * a1
-    v = ((b0 * (top >> 4)) >> 16) + ((b1 * (bottom >> 4)) >> 16)
-    return min((v + 2) >> 2, 255)
+                settle_ties(p, dy, columns, raw, source, out, to, step)
+            quiet = first if last <= first and not tie else -1
+        dy += 1
+        fresh, owed = True, float32(0.0)
+        if dy < p.out_height and y_first[dy] == y:
+            owed = y_units[0, dy]

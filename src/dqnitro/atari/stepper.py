@@ -21,12 +21,13 @@ from .layout import (
     P_ALWAYS_DRAW,
     S_BUFFER,
     S_EPISODE_FRAMES,
-    S_PADDLE_STEP,
+    S_PADDLE_WANT,
     S_PARTIAL,
     S_TOTAL_FRAMES,
     WORDS,
 )
-from .resize import WIDTH, resize_codes, resize_gray
+from .resize import resize_codes, resize_gray
+from .resize_plan import WIDTH
 from .rng import mt_below, mt_seed
 from .target import device
 
@@ -42,15 +43,15 @@ R_REWARD, R_LIVES, R_FRAMES, R_EPISODE_FRAMES, R_SIZE = range(5)
 
 
 @device
-def show(p, luts, first, second, raw, source, row, sums, columns, frame, channels):
+def show(p, luts, first, second, raw, source, scratch, frame, channels):
     """Two screens, pooled and resized, into a frame of the stack."""
     first8, second8 = first.view(np.uint8), second.view(np.uint8)
     for c in range(channels):
-        resize_codes(p, first8, first, second8, second, luts[c], raw[c], source, row, sums, columns, frame, c, channels)
+        resize_codes(p, first8, first, second8, second, luts[c], c, raw[c], source, scratch, frame, c, channels)
 
 
 @device
-def show_stale(p, luts, screen, raw, source, row, sums, columns, frame, channels):
+def show_stale(p, luts, screen, raw, source, frame, channels):
     """The last step's picture pooled with one more screen."""
     codes = screen.view(np.uint8)
     for c in range(channels):
@@ -62,7 +63,7 @@ def show_stale(p, luts, screen, raw, source, row, sums, columns, frame, channels
     for y in range(p.height):
         source[y] = y
     for c in range(channels):
-        resize_gray(p, raw[c], source, row, sums, columns, frame, c, channels)
+        resize_gray(p, raw[c], source, frame, c, channels)
 
 
 @device
@@ -109,14 +110,16 @@ def run(
     lo, hi, ids, commands, seeds, actions, strengths,
     state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
     rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
-    log, row, sums, columns, spare,
+    log, scratch, spare, shared_screen,
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
     """Serve the places `lo`..`hi` of a batch; place b belongs to machine `ids[b]` and does `commands[b]`."""
     game, channels, stack, pool = o[O_GAME], o[O_CHANNELS], o[O_STACK], o[O_POOL]
     for b in range(lo, hi):
         m = ids[b]
-        s, ram, screen, g, e = state[m], ram_[m], screen_[m], g_[m], e_[m]
+        s, ram, g, e = state[m], ram_[m], g_[m], e_[m]
+        # Frames that are drawn are drawn whole, so machines can share a thread's screen; a few games need their own.
+        screen = screen_[m] if prop[P_ALWAYS_DRAW] else shared_screen
         mt, mt_system, mt_noops = mt_[m], mt_system_[m], mt_noops_[m]
         frames, raw, source = frames_[m], raw_[m], source_[m]
         command, reward = commands[b], 0
@@ -125,7 +128,7 @@ def run(
             command = RESET
         if command == STEP:
             action = action_set[actions[b]]
-            s[S_PADDLE_STEP] = int64(PADDLE_STEP * abs(strengths[b]))
+            s[S_PADDLE_WANT] = int64(PADDLE_STEP * abs(strengths[b]))
             over, lost, late, whole = False, False, False, False
             kept, spared = 0, False
             for left in range(o[O_SKIP], 0, -1):
@@ -152,10 +155,10 @@ def run(
                 other = now
                 if pool and o[O_SKIP] > 1:
                     other = spare if spared else screen[kept]
-                show(p, luts, now, other, raw, source, row, sums, columns, frames[slot], channels)
+                show(p, luts, now, other, raw, source, scratch, frames[slot], channels)
             elif late and pool:
                 other = spare if spared else screen[kept]
-                show_stale(p, luts, other, raw, source, row, sums, columns, frames[slot], channels)
+                show_stale(p, luts, other, raw, source, frames[slot], channels)
             else:
                 for x in range(o[O_FRAME_BYTES]):
                     frames[slot, x] = frames[before, x]
@@ -176,7 +179,7 @@ def run(
                 for x in range(o[O_FRAME_BYTES]):
                     frames[k, x] = uint8(0)
             now = screen[s[S_BUFFER]]
-            show(p, luts, now, now, raw, source, row, sums, columns, frames[stack - 1], channels)
+            show(p, luts, now, now, raw, source, scratch, frames[stack - 1], channels)
         stack_into(frames, e[E_SLOT], obs[b])
         results[R_REWARD, b] = int32(reward)
         results[R_LIVES, b] = g[G_LIVES]

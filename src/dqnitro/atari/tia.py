@@ -18,7 +18,7 @@ from .layout import *
 from .masks import REVERSED
 from .motion import motion, reset_class, reset_position, wrap
 from .picture import BL, M0, M1, P0, P1, PF, PAIRS, evaluate
-from .target import as_screen, as_state, device, unit
+from .target import as_screen, as_state, device, inlined, unit
 
 # The beam is brought this many clocks past a store before its register changes (PF: by cycle in the line).
 DELAY = np.zeros(64, np.int64)
@@ -38,7 +38,7 @@ LOGGED[0x1B:0x2D] = 1
 ARK_STEPS = np.array([18, 33, 0, 17], np.int64)
 
 
-@device
+@inlined
 def player0_changed(s_at):
     """The graphics byte in use, after one of the registers that choose it."""
     s = as_state(s_at)
@@ -50,7 +50,7 @@ def player0_changed(s_at):
     s[S_DIRTY] |= P0
 
 
-@device
+@inlined
 def player1_changed(s_at):
     s = as_state(s_at)
     shape = s[S_GRP1_OLD] if s[S_VDELP1] else s[S_GRP1]
@@ -61,7 +61,7 @@ def player1_changed(s_at):
     s[S_DIRTY] |= P1
 
 
-@device
+@inlined
 def others_changed(s_at):
     """Missiles and ball: enabled or not."""
     s = as_state(s_at)
@@ -76,7 +76,7 @@ def others_changed(s_at):
     s[S_DIRTY] |= M0 | M1 | BL
 
 
-@device
+@inlined
 def playfield_changed(s_at, bits):
     s = as_state(s_at)
     s[S_PF] = bits
@@ -84,12 +84,14 @@ def playfield_changed(s_at, bits):
     s[S_DIRTY] |= PF
 
 
-@device
+@inlined
 def close(s_at, screen_at, h, paint):
     """Evaluate the pixels of the line from where the last evaluation ended up to h."""
     s = as_state(s_at)
     screen = as_screen(screen_at)
     h_from = s[S_FROM]
+    if h <= h_from:
+        return
     full = h_from == 0 and h == 160
     if not (full and s[S_SETTLED]) or s[S_BLANK] or paint:
         need = 0 if s[S_VBLANK] else PAIRS[s[S_PRESENT]] & ~s[S_COLLISION]
@@ -102,7 +104,7 @@ def close(s_at, screen_at, h, paint):
     s[S_FROM] = h
 
 
-@device
+@inlined
 def end_of_line(s_at):
     s = as_state(s_at)
     s[S_LINE_START] += 228
@@ -125,7 +127,7 @@ def end_of_line(s_at):
         s[S_SETTLED] = 0
 
 
-@device
+@inlined
 def store(s_at, prop_at, reg, value, cycle):
     """A register takes its new value. The cycle in the line matters to few: a division that the others are spared."""
     s = as_state(s_at)
@@ -249,7 +251,7 @@ def store(s_at, prop_at, reg, value, cycle):
         s[S_COLLISION] = 0
 
 
-@device
+@inlined
 def middle(mode):
     """Where a released missile appears in its player."""
     return 8 if mode == 5 else 16 if mode == 7 else 4
@@ -284,7 +286,7 @@ def reset_other(s_at, reg, x, since):
         s[S_DIRTY] |= BL
 
 
-@device
+@inlined
 def same(s_at, reg, value):
     """Would this store leave the picture as it is? Asked for the registers that are written most."""
     s = as_state(s_at)

@@ -20,12 +20,13 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from . import games, layout, palette, resize, roms, stepper
+from . import games, layout, palette, resize, resize_plan, roms, stepper
 from .decode import predecode
 from .rng import MT_SIZE
 from .workers import Job, Workers
 
 _HELD_BY_POOL = 3  # references to an array that only the pool knows: the list, the loop variable, getrefcount itself
+_RUN: Any = stepper.run  # its 40 arguments are counted in `Batch`
 # joystick directions (left/centre/right, down/centre/up, fire) as actions, for continuous control
 _STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32)
 
@@ -107,7 +108,8 @@ class AtariVec(VectorEnv):
         self._options = options
         self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
         self._unused_final: np.ndarray | None = None
-        self._memory = make_memory(num_envs, rom.height, stack_num, img_height * img_width * channels, channels)
+        frame_bytes, own_screens = img_height * img_width * channels, bool(self._prop[layout.P_ALWAYS_DRAW])
+        self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, own_screens)
 
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
         self.single_observation_space = Box(0, 255, shape, np.uint8)
@@ -122,7 +124,7 @@ class AtariVec(VectorEnv):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = min(num_threads or cores, self.batch_size)
         self._workers = Workers(threads, thread_affinity_offset)
-        self._scratch = [make_scratch(rom.height, img_width) for _ in range(threads + 1)]
+        self._scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
         self._buffers = Buffers((self.batch_size, *shape))
         self._flight: deque[Batch] = deque()
         self._waiting: list[tuple[int, int, int, int, float]] = []
@@ -379,7 +381,7 @@ class Batch:
         out = flat, final, self.results, self.terminated, self.truncated
 
         def work(worker: int, lo: int, hi: int) -> None:
-            stepper.run(lo, hi, *call, *env._scratch[worker], *out)
+            _RUN(lo, hi, *call, *env._scratch[worker], *out)
 
         self.job = Job(work, n, env._workers.threads)
 
@@ -395,29 +397,26 @@ def machine_of(rom: roms.Rom, game: games.Game) -> tuple[tuple[np.ndarray, np.nd
     return (rom.image, predecode(rom)), prop, ntsc
 
 
-def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int) -> dict[str, np.ndarray]:
+def make_memory(
+    n: int, height: int, stack: int, frame_bytes: int, channels: int, own_screens: bool
+) -> dict[str, np.ndarray]:
     """All memory of n environments, in the order in which `stepper.run` takes it."""
     return {
         "state": np.zeros((n, layout.S_SIZE), np.int64),
         "ram": np.zeros((n, 256), np.uint8),
-        "screen": np.zeros((n, 2, layout.ROWS, layout.WORDS), np.uint64),
+        "screen": np.zeros((n if own_screens else 0, 2, layout.ROWS, layout.WORDS), np.uint64),
         "rules": np.zeros((n, games.G_SIZE), np.int32),
         "rng_actions": np.zeros((n, MT_SIZE), np.uint32),
         "rng_machine": np.zeros((n, MT_SIZE), np.uint32),
         "rng_noops": np.zeros((n, MT_SIZE), np.uint32),
         "episode": np.zeros((n, stepper.E_SIZE), np.int64),
         "frames": np.zeros((n, stack, frame_bytes), np.uint8),
-        "raw": np.zeros((n, channels, height, resize.WIDTH), np.uint8),
+        "raw": np.zeros((n, channels, height, resize_plan.WIDTH), np.uint8),
         "source": np.zeros((n, height), np.int32),
     }
 
 
-def make_scratch(height: int, out_width: int) -> tuple[np.ndarray, ...]:
+def make_scratch(p: resize.Plan, luts: np.ndarray) -> tuple[np.ndarray, resize.Scratch, np.ndarray, np.ndarray]:
     """Working space of one thread."""
-    return (
-        np.zeros(layout.LOG_SIZE, np.int64),
-        np.zeros(resize.WIDTH + 8, np.float32),
-        np.zeros(out_width, np.float32),
-        np.zeros(out_width, np.float32),
-        np.zeros((layout.ROWS, layout.WORDS), np.uint64),
-    )
+    screens = np.zeros((3, layout.ROWS, layout.WORDS), np.uint64)
+    return np.zeros(layout.LOG_SIZE, np.int64), resize.make_scratch(p, luts), screens[0], screens[1:]

@@ -14,6 +14,7 @@ COMMANDS = {
     "report": "write a run's page again",
     "env": "this machine, the versions, and what `auto` would choose and why",
     "bench": "measure against peers, interleaved, as ratios with intervals",
+    "games": "the Atari games there are; --check plays them side by side with ale-py",
 }
 
 HELP = """\

@@ -1,0 +1,173 @@
+# ruff: noqa: F403, F405
+"""n consoles with one game: NumPy in, NumPy out.
+
+>>> console = Console("pong", n=2)
+>>> console.reset()
+>>> rewards = console.act([3, 4])  # one frame
+>>> console.screen.shape, console.ram.shape
+((2, 210, 160), (2, 128))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import games, roms
+from .decode import predecode
+from .environment import NO_GAME, act, power_on, start_game
+from .layout import *
+from .rng import MT_SIZE, mt_seed
+from .target import device
+
+State = dict[str, np.ndarray]
+
+
+@device
+def act_all(state, ram, rom, dec, prop, log, screen, game, g, mt, actions, sticky, draw, rewards):
+    for i in range(actions.shape[0]):
+        rewards[i] = act(
+            state[i], ram[i], rom, dec, prop, log, screen[i], game, g[i], mt[i], actions[i], sticky, draw
+        )
+
+
+class Console:
+    """Machines that run side by side, each with its own RAM, screen and random generators.
+
+    `game` is a game that ale-py ships; `rom` is an image of your own: a file, or its bytes. An image whose file is
+    named like a known game, or that comes with `game`, is scored by that game's rules; any other has no score and
+    no end.
+    """
+
+    def __init__(
+        self,
+        game: str | None = None,
+        n: int = 1,
+        rom: str | Path | bytes | None = None,
+        *,
+        cartridge: str | None = None,
+        seed: int = 0,
+        repeat_action_probability: float = 0.0,
+    ) -> None:
+        if game is None and rom is None:
+            raise ValueError("no game. hint: Console('pong'), or Console(rom='file.bin')")
+        if n < 1:
+            raise ValueError(f"n must be at least 1, got {n}. hint: Console('pong', n=4)")
+        self.rom = _open(game, rom, cartridge)
+        known = games.GAMES.get(self.rom.name)
+        self.game = known
+        self._game = NO_GAME if known is None else known.id
+        self.n = n
+        self._sticky = float(np.float32(repeat_action_probability))
+        prop = self._prop = self.rom.prop.copy()
+        prop[P_PADDLE_MAX] = games.PADDLE_MAX_DEFAULT if known is None else known.paddle_max
+        self._ntsc = prop.copy()
+        self._ntsc[P_PAL] = 0
+        self._dec = predecode(self.rom)
+        self._log = np.zeros(LOG_SIZE, np.int64)
+        self._state = np.zeros((n, S_SIZE), np.int64)
+        self._ram = np.zeros((n, 256), np.uint8)
+        self._screen = np.zeros((n, 2, ROWS, WORDS), np.uint64)
+        self._g = np.zeros((n, games.G_SIZE), np.int32)
+        self._mt = np.zeros((n, MT_SIZE), np.uint32)
+        self._mt_system = np.zeros((n, MT_SIZE), np.uint32)
+        self._long_frames = [self._power(i, seed + i) for i in range(n)]
+        if rom is not None and not self.rom.pal and min(self._long_frames) >= 15:
+            # Nobody told us that the image is a European one: its own frames do.
+            self.rom = roms.build(self.rom.name, self.rom.image.tobytes(), self.rom.cartridge, pal=True)
+            prop[P_PAL], prop[P_HEIGHT] = 1, self.rom.height
+            for i in range(n):
+                self._power(i, seed + i)
+        self.reset()
+
+    def _machine(self, i: int) -> tuple[np.ndarray, ...]:
+        return self._state[i], self._ram[i], self.rom.image, self._dec, self._prop, self._log, self._screen[i]
+
+    def _power(self, i: int, seed: int) -> int:
+        if self._prop[P_PAL]:
+            self._ntsc[P_HEIGHT] = 210
+        s, ram, image, dec, prop, log, screen = self._machine(i)
+        mt_seed(self._mt[i], seed)
+        return power_on(s, ram, image, dec, prop, self._ntsc, log, screen, self._game, self._g[i], self._mt_system[i])
+
+    def reset(self, machines: Iterable[int] | None = None) -> None:
+        """Start a new game on all machines, or on some. RAM keeps what the last game left in it."""
+        for i in range(self.n) if machines is None else machines:
+            start_game(
+                *self._machine(i), self._game, self._g[i], self._mt[i], self._mt_system[i], self._sticky
+            )  # fmt: skip
+
+    def act(self, actions: ArrayLike, draw: bool = True) -> NDArray[np.int64]:
+        """One frame with an action (0..17) for each machine; returns the rewards.
+
+        `draw=False` leaves the pixels of this frame out, which is faster; all else is the same.
+        """
+        chosen = np.ascontiguousarray(np.broadcast_to(np.asarray(actions, np.int64), (self.n,)))
+        if chosen.min() < 0 or chosen.max() > 17:
+            raise ValueError(f"actions are 0..17, got {chosen.tolist()}. hint: see `dqnitro.atari.games`")
+        rewards = np.zeros(self.n, np.int64)
+        act_all(
+            self._state, self._ram, self.rom.image, self._dec, self._prop, self._log, self._screen, self._game,
+            self._g, self._mt, chosen, self._sticky, int(draw) | int(self._prop[P_ALWAYS_DRAW]), rewards,
+        )  # fmt: skip
+        return rewards
+
+    @property
+    def ram(self) -> NDArray[np.uint8]:
+        """[n, 128], live: a write changes the machine."""
+        return self._ram[:, :128]
+
+    @property
+    def screen(self) -> NDArray[np.uint8]:
+        """[n, height, 160] palette codes of the last frame (a copy)."""
+        current = self._screen[np.arange(self.n), self._state[:, S_BUFFER], : self.rom.height]
+        return current.view(np.uint8)
+
+    @property
+    def lives(self) -> NDArray[np.int32]:
+        return self._g[:, games.G_LIVES].copy()
+
+    @property
+    def game_over(self) -> NDArray[np.bool_]:
+        return self._g[:, games.G_TERMINAL] != 0
+
+    def get_state(self) -> State:
+        """Everything that decides how the machines go on: plain arrays, fit for `np.savez`."""
+        return {name: array.copy() for name, array in self._arrays().items()}
+
+    def set_state(self, state: State) -> None:
+        """Go on from a state of a console with the same game and n."""
+        arrays = self._arrays()
+        for name, array in arrays.items():
+            if name not in state or state[name].shape != array.shape or state[name].dtype != array.dtype:
+                raise ValueError(
+                    f"this state does not fit: {name!r} should be {array.dtype}{list(array.shape)}. "
+                    "hint: it must come from a console with the same game, n and version"
+                )
+        if not np.array_equal(state["rom"], arrays["rom"]):
+            raise ValueError("this state belongs to another ROM. hint: build the console with the game it was saved with")
+        for name, array in arrays.items():
+            if name != "rom":
+                array[...] = state[name]
+
+    def _arrays(self) -> State:
+        return {
+            "rom": self.rom.image, "state": self._state, "ram": self._ram, "screen": self._screen, "game": self._g,
+            "mt": self._mt, "mt_system": self._mt_system,
+        }  # fmt: skip
+
+
+def _open(game: str | None, rom: str | Path | bytes | None, cartridge: str | None) -> roms.Rom:
+    if rom is None:
+        assert game is not None
+        return roms.load(games.game(game).name)
+    name = games.game(game).name if game is not None else ""
+    if isinstance(rom, bytes):
+        return roms.build(name, rom, cartridge)
+    path = Path(rom)
+    if not path.exists():
+        raise FileNotFoundError(f"no ROM file {str(path)!r}. hint: give a path, or a game's name as `game`")
+    return roms.build(name or path.stem.lower(), path.read_bytes(), cartridge)

@@ -1,0 +1,130 @@
+"""`dqnitro games`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from dqnitro.cli.flags import Parser, note
+from dqnitro.errors import ConfigError
+
+DESCRIPTION = """\
+The Atari games that there are, and whether our console plays them exactly as ale-py does.
+
+Examples
+  dqnitro games                                    all games: cartridge, picture, actions, lives
+  dqnitro games --check                            every game beside ale-py, frame by frame
+  dqnitro games --check --games pong,breakout --frames 10000 --seed 7
+  dqnitro games --check --json                     the same as data
+
+--check compares RAM, screen, reward, lives and end of game on every frame, from power-on, new games included. It exits
+with 1 if anything differs.
+"""
+
+
+def main(argv: list[str]) -> int:
+    p = Parser("games", "[options]", DESCRIPTION)
+    p.add_argument("--check", action="store_true", help="play side by side with ale-py and compare everything")
+    p.add_argument("--games", metavar="A,B", help="only these games (default: all)")
+    p.add_argument("--frames", type=int, default=3000, metavar="N", help="frames a game for --check (default: 3000)")
+    p.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the random actions (default: 0)")
+    p.add_argument("--json", action="store_true", help="as JSON")
+    args = p.parse(argv)
+    if args.frames < 1 or args.seed < 0:
+        raise ConfigError("--frames must be at least 1 and --seed at least 0")
+    names = _chosen(args.games)
+    return _check(names, args) if args.check else _list(names, args.json)
+
+
+def _chosen(text: str | None) -> list[str]:
+    from dqnitro.atari import games
+
+    if not text:
+        return list(games.NAMES)
+    try:
+        return [games.game(name.strip()).name for name in text.split(",") if name.strip()]
+    except KeyError as e:
+        what, _, hint = str(e.args[0]).partition(" hint: ")
+        raise ConfigError(what.rstrip("."), hint) from e
+
+
+def facts(name: str) -> dict[str, Any]:
+    """What the list says about a game."""
+    from dqnitro.atari import games, roms
+
+    game, rom = games.GAMES[name], roms.load(name)
+    return {
+        "game": name,
+        "atari_57": name in games.ATARI_57,
+        "cartridge": rom.cartridge,
+        "height": rom.height,
+        "standard": "PAL" if rom.pal else "NTSC",
+        "actions": len(game.actions),
+        "lives": game.lives.first or None,
+    }
+
+
+def _list(names: list[str], as_json: bool) -> int:
+    rows = [facts(name) for name in names]
+    if as_json:
+        json.dump(rows, sys.stdout, indent=1)
+        print()
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for head, side in (("game", "left"), ("set", "left"), ("cartridge", "left"), ("picture", "left"),
+                       ("actions", "right"), ("lives", "right")):  # fmt: skip
+        table.add_column(head, justify=side)  # type: ignore[arg-type]
+    for r in rows:
+        table.add_row(
+            r["game"], "Atari-57" if r["atari_57"] else "", r["cartridge"], f"160x{r['height']} {r['standard']}",
+            str(r["actions"]), str(r["lives"] or "-"),
+        )  # fmt: skip
+    Console().print(table)
+    print(f"{len(rows)} games")
+    return 0
+
+
+def _check(names: list[str], args: Any) -> int:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from dqnitro.atari.check import check
+
+    note("the first use on a machine compiles the console, for some tens of seconds")
+    results = []
+    screen = Console(stderr=True)
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=screen, disable=not screen.is_terminal, transient=True) as bar:
+        task = bar.add_task(names[0], total=len(names))
+        for k, result in enumerate(check(names, args.frames, args.seed)):
+            results.append(result)
+            bar.update(task, advance=1, description=names[min(k + 1, len(names) - 1)])
+    different = [r for r in results if not r.equal]
+    if args.json:
+        data = {"frames": args.frames, "seed": args.seed, "different": len(different)}
+        json.dump(data | {"games": [r.as_dict() for r in results]}, sys.stdout, indent=1)
+        print()
+    else:
+        _print(results)
+    return 1 if different else 0
+
+
+def _print(results: list[Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for head, side in (("game", "left"), ("frames", "right"), ("games", "right"), ("rewards", "right"),
+                       ("beside ale-py", "left")):  # fmt: skip
+        table.add_column(head, justify=side)  # type: ignore[arg-type]
+    for r in results:
+        verdict = "equal" if r.equal else f"DIFFERENT: {r.difference}"
+        table.add_row(r.game, f"{r.frames:,}", str(r.games_started), str(r.rewards), verdict)
+    Console().print(table)
+    bad = sum(not r.equal for r in results)
+    frames = sum(r.frames for r in results)
+    print(f"{len(results)} games, {frames:,} frames: " + (f"{bad} games differ" if bad else "no difference"))

@@ -1,0 +1,52 @@
+"""The console beside ale-py, from power-on: RAM, screen, reward, lives and game over equal on every frame."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from dqnitro.atari import games
+from dqnitro.atari.check import CheckResult, check, check_game
+
+FRAMES = 300
+
+
+@pytest.mark.parametrize("name", sorted(games.GAMES))
+def test_a_game_equals_ale_on_every_frame(name):
+    result = check_game(name, FRAMES, seed=sum(name.encode()), hold=3)
+    assert result.equal, result.difference
+    assert result.frames == FRAMES
+
+
+def test_check_plays_rewards_and_restarts():
+    """A comparison in which nothing happens would prove nothing."""
+    results = list(check(["pong", "breakout", "space_invaders"], frames=900, seed=1))
+    assert [r.game for r in results] == ["pong", "breakout", "space_invaders"]
+    assert all(r.equal for r in results)
+    assert sum(r.games_started for r in results) > 3 and sum(r.rewards for r in results) > 3
+
+
+def test_check_notices_a_difference(monkeypatch):
+    """One wrong pixel column is found in the first frames."""
+    from dqnitro.atari import roms
+
+    monkeypatch.setitem(roms.Y_START, "pong", 35)
+    result = check_game("pong", 50)
+    assert not result.equal and "screen" in result.difference
+    assert result.as_dict()["equal"] is False
+    assert isinstance(result, CheckResult)
+
+
+def test_random_roms_of_every_type_stay_inside_their_arrays():
+    """With bounds checks compiled in, which needs a process (and a compiler's cache) of its own."""
+    cache = Path(tempfile.gettempdir()) / "dqnitro-bounds-checked"
+    env = os.environ | {"DQNITRO_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache)}
+    script = Path(__file__).with_name("fuzz_random_roms.py")
+    done = subprocess.run([sys.executable, script, "27", "100"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "2700 frames" in done.stdout
