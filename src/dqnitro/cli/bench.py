@@ -18,8 +18,11 @@ Examples
   dqnitro bench learn                             our baseline and fast recipes against SB3 and a CleanRL-style loop
   dqnitro bench learn --rounds 8 --seconds 4
   dqnitro bench learn --out results/learn.json    keep the figures with machine, versions, commit and command
+  dqnitro bench console                           the native console against ale-py's vector environment and EnvPool
+  dqnitro bench console --games pong,breakout --threads 1
 
 What can be measured
+  console  environment steps a second at the default options, with one thread and with two
   learn    samples learned a second at the textbook settings (batch 32, one update a step), environment included
 """
 
@@ -42,7 +45,7 @@ def main(argv: list[str]) -> int:
     from dqnitro.machine import provenance
 
     result = BENCHES[args.what](args)
-    result |= {"what": args.what, "game": args.game, "rounds": args.rounds, "seconds": args.seconds, **provenance()}
+    result |= {"what": args.what, "rounds": args.rounds, "seconds": args.seconds, **provenance()}
     if args.out:
         pathlib.Path(args.out).parent.mkdir(parents=True, exist_ok=True)
         pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
@@ -84,10 +87,26 @@ def bench_learn(args: Any) -> dict[str, Any]:
     }
 
 
-BENCHES = {"learn": bench_learn}
+def bench_console(args: Any) -> dict[str, Any]:
+    from dqnitro.lab import bench_console as bench
+
+    games = [g.strip() for g in args.games.split(",")] if args.games else bench.GAMES
+    try:
+        threads = [int(t) for t in args.threads.split(",")]
+    except ValueError:
+        raise ConfigError(f"--threads must be numbers like 1,2, got {args.threads!r}") from None
+    return bench.bench_console(games, threads, args.seconds, args.rounds, progress=note)
+
+
+BENCHES = {"learn": bench_learn, "console": bench_console}
 
 
 def _print(result: dict[str, Any]) -> None:
+    if "geomean" in result:
+        from dqnitro.lab.bench_console import table as markdown
+
+        print(markdown(result))
+        return
     from rich.console import Console
     from rich.table import Table
 
