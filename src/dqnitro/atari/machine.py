@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405
+# ruff: noqa: F403, F405, SIM109
 """One machine for one frame."""
 
 from __future__ import annotations

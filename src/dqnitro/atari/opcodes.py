@@ -1,3 +1,4 @@
+# ruff: noqa: SIM905
 """The 256 opcodes of the 6507: operation, addressing mode, base cycles."""
 
 from __future__ import annotations

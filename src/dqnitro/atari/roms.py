@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405
+# ruff: noqa: F403, F405, SIM905
 """ROM images: where they are, what cartridge they sat in, what the console must know about them."""
 
 from __future__ import annotations
