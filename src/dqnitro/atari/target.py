@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -86,6 +87,18 @@ def inlined(function: F) -> F:
 _UNITS: list[CFunc] = []
 
 
+@functools.cache
+def _say_once(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _announce(compiled: Any) -> None:
+    """Nobody should wonder why the first start takes so long."""
+    load_index = getattr(getattr(compiled._cache, "_cache_file", None), "_load_index", None)
+    if load_index is None or not load_index():
+        _say_once("dqnitro: compiling the console, once (about half a minute) ...")
+
+
 def _unit(function: F) -> F:
     """Compile now (or load from the cache) as a function of its own; all arguments and the result are int64."""
     stamp = _stamp(Path(function.__code__.co_filename))
@@ -94,6 +107,7 @@ def _unit(function: F) -> F:
     compiled = CFunc(function, (arguments, types.int64), locals={}, options=options)
     compiled.enable_caching()
     _set_stamp(compiled, stamp)
+    _announce(compiled)
     compiled.compile()
     _UNITS.append(compiled)  # keeps the code alive
     symbol = f"dqnitro_{function.__name__}_{stamp[:16]}"
