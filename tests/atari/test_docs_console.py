@@ -28,6 +28,16 @@ def test_there_are_examples_of_all_kinds() -> None:
 
 def test_every_module_is_on_the_page() -> None:
     folder = PAGE.parents[1] / "src" / "dqnitro" / "atari"
-    helpers = {"__init__", "layout", "registration", "resize_plan", "resize_other", "check", "console", "roms"}
+    helpers = {
+        "__init__",
+        "layout",
+        "registration",
+        "resize_plan",
+        "resize_other",
+        "game_words",
+        "check",
+        "console",
+        "roms",
+    }
     missing = [p.stem for p in folder.glob("*.py") if p.stem not in helpers and f"`{p.stem}`" not in PAGE.read_text()]
     assert not missing, f"say what {missing} do in docs/console.md"

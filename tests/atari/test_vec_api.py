@@ -12,7 +12,7 @@ import pytest
 from ale_py import AtariVectorEnv
 
 from dqnitro.atari import AtariVec
-from dqnitro.atari.vec import Buffers
+from dqnitro.atari.batches import Buffers
 from dqnitro.atari.workers import Job, Workers
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405
+# ruff: noqa: F403, F405, SIM109
 """Cartridges: what an access to the upper half of the address space does, for each way of switching banks.
 
 `S_BANK` is the offset of the current 4K bank in the image. A hot spot switches on reads and writes alike, and a
@@ -117,7 +117,6 @@ def cart_read(s_at, ram_at, rom_at, prop_at, address):
 
 @device
 def cart_write(s_at, ram_at, prop_at, address, value):
-    s = as_state(s_at)
     ram = as_bytes(ram_at)
     prop = as_state(prop_at)
     a = address & 0xFFF

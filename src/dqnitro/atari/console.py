@@ -96,8 +96,10 @@ class Console:
     def reset(self, machines: Iterable[int] | None = None) -> None:
         """Start a new game on all machines, or on some. RAM keeps what the last game left in it."""
         for i in range(self.n) if machines is None else machines:
+            s, ram, image, dec, prop, log, screen = self._machine(i)
             start_game(
-                *self._machine(i), self._game, self._g[i], self._mt[i], self._mt_system[i], self._sticky
+                s, ram, image, dec, prop, log, screen, self._game,
+                self._g[i], self._mt[i], self._mt_system[i], self._sticky,
             )  # fmt: skip
 
     def act(self, actions: ArrayLike, draw: bool = True) -> NDArray[np.int64]:

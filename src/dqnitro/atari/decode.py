@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405
+# ruff: noqa: F403, F405, SIM109, SIM905
 """Predecoding: what every address of a ROM means as an instruction, worked out once when the ROM is loaded.
 
 A word for each program counter: handler, operand, length and cycles, so that the loop in ``machine.py`` fetches one
@@ -171,13 +171,12 @@ def decode_at(image, bank, a, size, prop):
     if length > 2:
         o |= np.int64(image[bank + a + 2]) << 8
     if mode == IMP or mode == IMM:
-        if a + length < size:
-            after = np.int64(image[bank + a + length])
-            if (op == DEX or op == DEY) and after == 0xD0 and a + 2 < high:
+        if (op == DEX or op == DEY) and a + 3 <= high and a + 3 <= size:
+            branch, back = np.int64(image[bank + a + 1]), np.int64(image[bank + a + 2])
+            if branch == 0xD0 and back == 0xFD:
                 # DEX; BNE back to it: 5 cycles a round, 6 when the branch crosses a page
-                if image[bank + a + 2] == 0xFD:
-                    extra = 2 if ((a + 3) ^ a) & ~0xFF else 1
-                    return pack(DEX_LOOP if op == DEX else DEY_LOOP, 4 + extra, length, cycles, 0)
+                extra = 2 if ((a + 3) ^ a) & ~0xFF else 1
+                return pack(DEX_LOOP if op == DEX else DEY_LOOP, 4 + extra, length, cycles, 0)
         return pack(HANDLER[opcode], o, length, cycles, 0)
     if mode == REL:
         offset = (o ^ 0x80) - 0x80

@@ -33,7 +33,7 @@ from .games import (
     START_OFS,
 )
 from .layout import *
-from .machine import frame, power, reset
+from .machine import frame, frame_unit, power, reset
 from .rng import mt_next, mt_seed
 from .rules import mode_ready, rules_reset, rules_step
 from .target import address, as_bytes, as_int32, as_screen, as_state, as_words, device, unit
@@ -47,19 +47,28 @@ DOUBLE_DUNK_OPTIONS = (0x08, 0x10, 0x04, 0x20)
 NO_GAME = -1  # a ROM without rules: no score, never over
 
 
-@device
-def one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, down, draw):
+@unit
+def one_frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g_at, action, down, draw):
     """One frame with an action, then the rules. Returns the reward."""
+    s, ram, prop = as_state(s_at), as_bytes(ram_at), as_state(prop_at)
     if action == RESET_ACTION:
         press(s, prop, NOOP, RESET_SWITCH)
     else:
         press(s, prop, action, down)
-    frame(s, ram, rom, dec, prop, log, screen, draw)
+    frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw)
     # RAM is looked at through the bus, up to its last byte; a program that runs in TIA space sees that.
     s[S_LATCH] = ram[127]
     if game == NO_GAME:
         return int64(0)
-    return int64(rules_step(game, ram, g))
+    return int64(rules_step(game, ram, as_int32(g_at)))
+
+
+@device
+def one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, down, draw):
+    return one_frame_unit(
+        address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen),
+        game, address(g), action, down, draw,
+    )  # fmt: skip
 
 
 @device
@@ -195,13 +204,6 @@ def power_unit(s_at, ram_at, rom_at, dec_at, prop_at, ntsc_at, log_at, screen_at
     return long
 
 
-@unit
-def act_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g_at, mt_at, action, sticky, draw):
-    s, ram, rom, dec = as_state(s_at), as_bytes(ram_at), as_bytes(rom_at), as_words(dec_at)
-    prop, log, screen = as_state(prop_at), as_state(log_at), as_screen(screen_at)
-    return act_raw(s, ram, rom, dec, prop, log, screen, game, as_int32(g_at), as_words(mt_at), action, sticky, draw)
-
-
 # ---- what others call: arrays instead of addresses, a probability instead of a threshold
 
 
@@ -214,10 +216,9 @@ def threshold(probability):
 @device
 def act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
     """One frame of play: with probability `sticky` the last action instead. Returns the reward."""
-    return act_unit(
-        address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen),
-        int64(game), address(g), address(mt), int64(action), threshold(sticky), int64(draw),
-    )  # fmt: skip
+    return act_raw(
+        s, ram, rom, dec, prop, log, screen, int64(game), g, mt, int64(action), threshold(sticky), int64(draw)
+    )
 
 
 @device

@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405
+# ruff: noqa: F403, F405, SIM109
 """The CPU at full speed: predecoded instructions, registers in locals, one long chain of cases.
 
 The compiler turns the chain into a jump table. A case that does not hold (an operand elsewhere than expected, a rare
@@ -38,7 +38,7 @@ def rom_byte(s_at, rom_at, cart, address):
 @device
 def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
     """Instructions until the frame ends, the limit is reached or the CPU jams."""
-    s, ram, rom, dec = as_state(s_at), as_bytes(ram_at), as_bytes(rom_at), as_words(dec_at)
+    s, ram, dec = as_state(s_at), as_bytes(ram_at), as_words(dec_at)
     prop, log = as_state(prop_at), as_state(log_at)
     a, x, y, sp, pc = s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC]
     nz, c, cycles, left = s[S_NZ], s[S_C], s[S_CYCLES], s[S_LEFT]

@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +38,10 @@ BOUNDSCHECK = os.environ.get("DQNITRO_BOUNDSCHECK", "") == "1"
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
 
 
+# Read at one moment, so that all stamps of a process agree, even when somebody edits a file meanwhile.
+_SOURCES = {path: path.read_bytes() for path in Path(__file__).parent.glob("*.py")}
+
+
 @functools.cache
 def _stamp(path: Path) -> str:
     """Hash of a module and of all that it imports from this package.
@@ -48,9 +53,9 @@ def _stamp(path: Path) -> str:
     todo = [path]
     while todo:
         module = todo.pop()
-        if module in seen or not module.exists():
+        if module in seen or (module not in _SOURCES and not module.exists()):
             continue
-        seen[module] = module.read_bytes()
+        seen[module] = _SOURCES[module] if module in _SOURCES else module.read_bytes()
         names = re.findall(rb"^from \.(\w+) import|^from \. import (\w+)", seen[module], re.MULTILINE)
         todo += [module.parent / f"{(a or b).decode()}.py" for a, b in names]
     digest = hashlib.sha256(b"checked" if BOUNDSCHECK else b"fast")
@@ -79,63 +84,85 @@ def inlined(function: F) -> F:
     return dispatcher  # type: ignore[return-value]
 
 
-if BOUNDSCHECK or numba.config.DISABLE_JIT:
-    # Checks need real arrays with real sizes: units are ordinary functions.
+_UNITS: list[CFunc] = []
 
-    def unit(function: F) -> F:
-        return device(function)
 
-    @device
-    def address(array):
-        return array
+@functools.cache
+def _say_once(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
-    as_state = as_bytes = as_words = as_screen = as_int32 = address
-else:
-    _UNITS: list[CFunc] = []
 
-    def unit(function: F) -> F:
-        """Compile now (or load from the cache) as a function of its own; all arguments and the result are int64."""
-        stamp = _stamp(Path(function.__code__.co_filename))
-        arguments = (types.int64,) * function.__code__.co_argcount
-        options = {"nopython": True, "error_model": "numpy"}
-        compiled = CFunc(function, (arguments, types.int64), locals={}, options=options)
-        compiled.enable_caching()
-        _set_stamp(compiled, stamp)
-        compiled.compile()
-        _UNITS.append(compiled)  # keeps the code alive
-        symbol = f"dqnitro_{function.__name__}_{stamp[:16]}"
-        llvmlite.binding.add_symbol(symbol, compiled.address)
-        return types.ExternalFunction(symbol, types.int64(*arguments))  # type: ignore[return-value]
+def _announce(compiled: Any) -> None:
+    """Nobody should wonder why the first start takes so long."""
+    load_index = getattr(getattr(compiled._cache, "_cache_file", None), "_load_index", None)
+    if load_index is None or not load_index():
+        _say_once("dqnitro: compiling the console, once (about half a minute) ...")
 
-    @device
-    def address(array):
-        return np.int64(array.ctypes.data)
 
-    @intrinsic
-    def _pointer(typing_context, at):  # type: ignore[no-untyped-def]
-        def build(context, builder, signature, arguments):
-            return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+def _unit(function: F) -> F:
+    """Compile now (or load from the cache) as a function of its own; all arguments and the result are int64."""
+    stamp = _stamp(Path(function.__code__.co_filename))
+    arguments = (types.int64,) * function.__code__.co_argcount
+    options = {"nopython": True, "error_model": "numpy"}
+    compiled = CFunc(function, (arguments, types.int64), locals={}, options=options)
+    compiled.enable_caching()
+    _set_stamp(compiled, stamp)
+    _announce(compiled)
+    compiled.compile()
+    _UNITS.append(compiled)  # keeps the code alive
+    symbol = f"dqnitro_{function.__name__}_{stamp[:16]}"
+    llvmlite.binding.add_symbol(symbol, compiled.address)
+    return types.ExternalFunction(symbol, types.int64(*arguments))  # type: ignore[return-value]
 
-        return types.voidptr(types.int64), build
 
-    # The sizes below are for the type only: without checks nothing looks at them.
+def _pointer_typed(typing_context: Any, at: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
 
-    @device
-    def as_state(at):
-        return numba.carray(_pointer(at), (1024,), np.int64)
+    return types.voidptr(types.int64), build
 
-    @device
-    def as_bytes(at):
-        return numba.carray(_pointer(at), (65536,), np.uint8)
 
-    @device
-    def as_words(at):
-        return numba.carray(_pointer(at), (65536,), np.uint32)
+_pointer: Any = intrinsic(_pointer_typed)
+carray: Any = numba.carray  # type: ignore[attr-defined]
 
-    @device
-    def as_int32(at):
-        return numba.carray(_pointer(at), (1024,), np.int32)
 
-    @device
-    def as_screen(at):
-        return numba.carray(_pointer(at), (2, ROWS, WORDS), np.uint64)
+def _same(array):
+    return array
+
+
+def _address(array):
+    return np.int64(array.ctypes.data)
+
+
+# The sizes below are for the type only: without checks nothing looks at them.
+
+
+def _as_state(at):
+    return carray(_pointer(at), (1024,), np.int64)
+
+
+def _as_bytes(at):
+    return carray(_pointer(at), (65536,), np.uint8)
+
+
+def _as_words(at):
+    return carray(_pointer(at), (65536,), np.uint32)
+
+
+def _as_int32(at):
+    return carray(_pointer(at), (1024,), np.int32)
+
+
+def _as_screen(at):
+    return carray(_pointer(at), (2, ROWS, WORDS), np.uint64)
+
+
+# Checks need real arrays with real sizes: there, units are ordinary functions and an array is its own handle.
+CHECKED = BOUNDSCHECK or bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
+unit: Any = device if CHECKED else _unit
+address: Any = device(_same if CHECKED else _address)
+as_state: Any = device(_same if CHECKED else _as_state)
+as_bytes: Any = device(_same if CHECKED else _as_bytes)
+as_words: Any = device(_same if CHECKED else _as_words)
+as_int32: Any = device(_same if CHECKED else _as_int32)
+as_screen: Any = device(_same if CHECKED else _as_screen)

@@ -17,8 +17,8 @@ import numpy as np
 from .layout import *
 from .masks import REVERSED
 from .motion import motion, reset_class, reset_position, wrap
-from .picture import BL, M0, M1, P0, P1, PF, PAIRS, evaluate
-from .target import as_screen, as_state, device, inlined, unit
+from .picture import BL, M0, M1, P0, P1, PAIRS, PF, evaluate
+from .target import as_state, device, inlined, unit
 
 # The beam is brought this many clocks past a store before its register changes (PF: by cycle in the line).
 DELAY = np.zeros(64, np.int64)
@@ -88,7 +88,6 @@ def playfield_changed(s_at, bits):
 def close(s_at, screen_at, h, paint):
     """Evaluate the pixels of the line from where the last evaluation ended up to h."""
     s = as_state(s_at)
-    screen = as_screen(screen_at)
     h_from = s[S_FROM]
     if h <= h_from:
         return
@@ -304,7 +303,7 @@ def same(s_at, reg, value):
 @unit
 def replay_unit(s_at, prop_at, log_at, until, screen_at):
     """Apply the logged stores, then bring picture and collisions up to clock `until`."""
-    s, prop, log, screen = as_state(s_at), as_state(prop_at), as_state(log_at), as_screen(screen_at)
+    s, prop, log = as_state(s_at), as_state(prop_at), as_state(log_at)
     logged = s[S_LOGGED]
     s[S_LOGGED] = 0
     drawn, start, end = s[S_DRAWN], s[S_START], s[S_END]
@@ -340,7 +339,11 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
             h = min(max(drawn - line - 68, 0), 160)
             if h > s[S_FROM]:
                 shows = SHOWS[reg]
-                if last or drawn == end or ((shows == 1 or (shows == 2 and draw)) and not same(s_at, reg, value)):
+                if (
+                    last
+                    or drawn == end
+                    or ((shows == 1 or (shows == 2 and draw)) and not same(s_at, reg, value))
+                ):
                     close(s_at, screen_at, h, draw and s[S_ROW] < height)
         if last:
             break

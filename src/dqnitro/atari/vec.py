@@ -10,7 +10,6 @@ array is used again only when nobody holds it, or a view of it, any more; so an 
 from __future__ import annotations
 
 import os
-import sys
 from collections import deque
 from typing import Any
 
@@ -20,32 +19,14 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from . import games, layout, palette, resize, resize_plan, roms, stepper
-from .decode import predecode
-from .rng import MT_SIZE
-from .workers import Job, Workers
+from . import games, layout, palette, resize, roms, stepper
+from .batches import Batch, Buffers, machine_of, make_memory, make_scratch
+from .workers import Workers
 
-_HELD_BY_POOL = 3  # references to an array that only the pool knows: the list, the loop variable, getrefcount itself
-_RUN: Any = stepper.run  # its 40 arguments are counted in `Batch`
+# A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
+_UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
 # joystick directions (left/centre/right, down/centre/up, fire) as actions, for continuous control
 _STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32)
-
-
-class Buffers:
-    """Arrays of one shape, used again when free."""
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-        self._made: list[np.ndarray] = []
-
-    def take(self) -> np.ndarray:
-        for array in self._made:
-            if sys.getrefcount(array) == _HELD_BY_POOL:
-                return array
-        array = np.zeros(self.shape, np.uint8)
-        if len(self._made) < 8:  # a caller that keeps everything must not make the search long
-            self._made.append(array)
-        return array
 
 
 class AtariVec(VectorEnv):
@@ -108,7 +89,8 @@ class AtariVec(VectorEnv):
         self._options = options
         self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
         self._unused_final: np.ndarray | None = None
-        frame_bytes, own_screens = img_height * img_width * channels, bool(self._prop[layout.P_ALWAYS_DRAW])
+        frame_bytes = img_height * img_width * channels
+        own_screens = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
         self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, own_screens)
 
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
@@ -340,83 +322,3 @@ class AtariVec(VectorEnv):
             else:
                 self._unused_final = batch.final_obs
         return batch.obs, r[stepper.R_REWARD], batch.terminated, batch.truncated, info
-
-
-class Batch:
-    """One call for some machines: what they shall do and where the results go."""
-
-    __slots__ = ("actions", "commands", "final_obs", "ids", "job", "obs", "results", "seeds", "strengths",
-                 "terminated", "truncated")  # fmt: skip
-
-    def __init__(
-        self,
-        env: AtariVec,
-        ids: np.ndarray,
-        commands: np.ndarray | None = None,
-        seeds: np.ndarray | None = None,
-        actions: np.ndarray | None = None,
-        strengths: np.ndarray | None = None,
-    ) -> None:
-        n = len(ids)
-        self.ids = ids
-        self.commands = np.zeros(n, np.int64) if commands is None else commands
-        self.seeds = np.zeros(n, np.int64) if seeds is None else seeds
-        self.actions = np.zeros(n, np.int64) if actions is None else actions
-        self.strengths = np.ones(n, np.float32) if strengths is None else strengths
-        self.obs = env._buffers.take()
-        self.final_obs: np.ndarray | None = None
-        if env._same_step:
-            # zeros until an episode ends; then it is the caller's and the next batch gets another one
-            self.final_obs, env._unused_final = env._unused_final, None
-            if self.final_obs is None:
-                self.final_obs = np.zeros_like(self.obs)
-        self.results = np.empty((stepper.R_SIZE, n), np.int32)
-        self.terminated, self.truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
-        flat = self.obs.reshape(n, -1)
-        final = flat if self.final_obs is None else self.final_obs.reshape(n, -1)
-        call: tuple[Any, ...] = (
-            ids, self.commands, self.seeds, self.actions, self.strengths, *env._memory.values(), *env._rom,
-            env._prop, env._ntsc, env._options, env._sticky, env._actions, env._plan, env._luts,
-        )  # fmt: skip
-        out = flat, final, self.results, self.terminated, self.truncated
-
-        def work(worker: int, lo: int, hi: int) -> None:
-            _RUN(lo, hi, *call, *env._scratch[worker], *out)
-
-        self.job = Job(work, n, env._workers.threads)
-
-
-def machine_of(rom: roms.Rom, game: games.Game) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
-    """Image and predecoded program; properties; properties while the television standard is found out."""
-    prop = rom.prop.copy()
-    prop[layout.P_PADDLE_MAX] = game.paddle_max
-    ntsc = prop.copy()
-    ntsc[layout.P_PAL] = 0
-    if rom.pal:
-        ntsc[layout.P_HEIGHT] = 210
-    return (rom.image, predecode(rom)), prop, ntsc
-
-
-def make_memory(
-    n: int, height: int, stack: int, frame_bytes: int, channels: int, own_screens: bool
-) -> dict[str, np.ndarray]:
-    """All memory of n environments, in the order in which `stepper.run` takes it."""
-    return {
-        "state": np.zeros((n, layout.S_SIZE), np.int64),
-        "ram": np.zeros((n, 256), np.uint8),
-        "screen": np.zeros((n if own_screens else 0, 2, layout.ROWS, layout.WORDS), np.uint64),
-        "rules": np.zeros((n, games.G_SIZE), np.int32),
-        "rng_actions": np.zeros((n, MT_SIZE), np.uint32),
-        "rng_machine": np.zeros((n, MT_SIZE), np.uint32),
-        "rng_noops": np.zeros((n, MT_SIZE), np.uint32),
-        "episode": np.zeros((n, stepper.E_SIZE), np.int64),
-        "frames": np.zeros((n, stack, frame_bytes), np.uint8),
-        "raw": np.zeros((n, channels, height, resize_plan.WIDTH), np.uint8),
-        "source": np.zeros((n, height), np.int32),
-    }
-
-
-def make_scratch(p: resize.Plan, luts: np.ndarray) -> tuple[np.ndarray, resize.Scratch, np.ndarray, np.ndarray]:
-    """Working space of one thread."""
-    screens = np.zeros((3, layout.ROWS, layout.WORDS), np.uint64)
-    return np.zeros(layout.LOG_SIZE, np.int64), resize.make_scratch(p, luts), screens[0], screens[1:]
