@@ -105,6 +105,15 @@ def test_options_equal_ale(game: str, options: dict[str, Any]) -> None:
     side_by_side(game, 120, seed=3, **options)
 
 
+@pytest.mark.parametrize("game", ["qbert", "entombed", "tetris", "hangman", "pong"])
+@pytest.mark.parametrize("frameskip", [1, 3])
+def test_first_frames_of_a_game_equal_ale(game: str, frameskip: int) -> None:
+    """Some games begin in the middle of a picture, which the next step goes on drawing."""
+    side_by_side(
+        game, 14, n=2, noop_max=0, use_fire_reset=False, frameskip=frameskip, max_num_frames_per_episode=4 * frameskip
+    )
+
+
 def test_episodes_do_end_in_these_tests() -> None:
     assert side_by_side("breakout", 200, seed=1, episodic_life=True) >= 5
     assert side_by_side("breakout", 250, seed=1, autoreset_mode="SameStep") >= 1

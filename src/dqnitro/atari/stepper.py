@@ -119,7 +119,7 @@ def run(
         m = ids[b]
         s, ram, g, e = state[m], ram_[m], g_[m], e_[m]
         # Frames that are drawn are drawn whole, so machines can share a thread's screen; a few games need their own.
-        screen = screen_[m] if prop[P_ALWAYS_DRAW] else shared_screen
+        screen = screen_[m] if screen_.shape[0] > 0 else shared_screen
         mt, mt_system, mt_noops = mt_[m], mt_system_[m], mt_noops_[m]
         frames, raw, source = frames_[m], raw_[m], source_[m]
         command, reward = commands[b], 0
@@ -132,7 +132,8 @@ def run(
             over, lost, late, whole = False, False, False, False
             kept, spared = 0, False
             for left in range(o[O_SKIP], 0, -1):
-                drawn = 1 if left == 1 or (left == 2 and pool) else prop[P_ALWAYS_DRAW]
+                shown = left == 1 or (left == 2 and pool)
+                drawn = 1 if shown or s[S_PARTIAL] else prop[P_ALWAYS_DRAW]
                 reward += act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, drawn)
                 e[E_ELAPSED] += 1
                 over = g[G_TERMINAL] != 0

@@ -23,6 +23,8 @@ from . import games, layout, palette, resize, roms, stepper
 from .batches import Batch, Buffers, machine_of, make_memory, make_scratch
 from .workers import Workers
 
+# A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
+_UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
 # joystick directions (left/centre/right, down/centre/up, fire) as actions, for continuous control
 _STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32)
 
@@ -87,7 +89,8 @@ class AtariVec(VectorEnv):
         self._options = options
         self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
         self._unused_final: np.ndarray | None = None
-        frame_bytes, own_screens = img_height * img_width * channels, bool(self._prop[layout.P_ALWAYS_DRAW])
+        frame_bytes = img_height * img_width * channels
+        own_screens = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
         self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, own_screens)
 
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
