@@ -16,7 +16,11 @@ def table() -> str:
         value = field.default
         shown = ", ".join(value) if isinstance(value, tuple) else ("none" if value == float("inf") else f"{value}")
         flag = f"`{flag_name(name)}`" if name not in NOT_FLAGS else f"{name} (no option)"
-        choices = f" ({', '.join(CHOICES[name])})" if name in CHOICES and CHOICES[name][0] not in field.metadata["help"] else ""
+        choices = (
+            f" ({', '.join(CHOICES[name])})"
+            if name in CHOICES and CHOICES[name][0] not in field.metadata["help"]
+            else ""
+        )
         rows.append(f"| {flag} | {shown} | {field.metadata['help']}{choices} |")
     return "\n".join(rows)
 

@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405, SIM109
+# ruff: noqa: F403, F405
 """Cartridges: what an access to the upper half of the address space does, for each way of switching banks.
 
 `S_BANK` is the offset of the current 4K bank in the image. A hot spot switches on reads and writes alike, and a

@@ -29,9 +29,7 @@ State = dict[str, np.ndarray]
 @device
 def act_all(state, ram, rom, dec, prop, log, screen, game, g, mt, actions, sticky, draw, rewards):
     for i in range(actions.shape[0]):
-        rewards[i] = act(
-            state[i], ram[i], rom, dec, prop, log, screen[i], game, g[i], mt[i], actions[i], sticky, draw
-        )
+        rewards[i] = act(state[i], ram[i], rom, dec, prop, log, screen[i], game, g[i], mt[i], actions[i], sticky, draw)
 
 
 class Console:
@@ -150,7 +148,9 @@ class Console:
                     "hint: it must come from a console with the same game, n and version"
                 )
         if not np.array_equal(state["rom"], arrays["rom"]):
-            raise ValueError("this state belongs to another ROM. hint: build the console with the game it was saved with")
+            raise ValueError(
+                "this state belongs to another ROM. hint: build the console with the game it was saved with"
+            )
         for name, array in arrays.items():
             if name != "rom":
                 array[...] = state[name]

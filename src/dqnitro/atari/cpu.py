@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405, SIM109
+# ruff: noqa: F403, F405
 """The 6507, one instruction at a time: complete, plain, and the reference for the fast loop of ``machine.py``.
 
 All cycles of an instruction are counted before its operand is read or written; there are no dummy accesses but the

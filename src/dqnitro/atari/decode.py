@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405, SIM109, SIM905
+# ruff: noqa: F403, F405
 """Predecoding: what every address of a ROM means as an instruction, worked out once when the ROM is loaded.
 
 A word for each program counter: handler, operand, length and cycles, so that the loop in ``machine.py`` fetches one

@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405, SIM109
+# ruff: noqa: F403, F405
 """The CPU at full speed: predecoded instructions, registers in locals, one long chain of cases.
 
 The compiler turns the chain into a jump table. A case that does not hold (an operand elsewhere than expected, a rare

@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405, SIM109
+# ruff: noqa: F403, F405
 """One machine for one frame."""
 
 from __future__ import annotations
@@ -122,6 +122,4 @@ def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
 
 @device
 def frame(s, ram, rom, dec, prop, log, screen, draw):
-    frame_unit(
-        address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen), draw
-    )
+    frame_unit(address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen), draw)

@@ -1,4 +1,3 @@
-# ruff: noqa: SIM905
 """The 256 opcodes of the 6507: operation, addressing mode, base cycles."""
 
 from __future__ import annotations
@@ -63,8 +62,6 @@ OP = np.array([OPERATION[name] for name, _, _ in _cells], np.int64)
 MODE = np.array([_MODE_NAMES[mode] for _, _, mode in _cells], np.int64)
 CYCLES = np.array([int(digit) for digit in "".join(_CYCLES.split())], np.int64)
 NAMES = tuple(name for name, _, _ in _cells)  # by opcode, for tests and messages
-
-
 
 
 (

@@ -1,4 +1,4 @@
-# ruff: noqa: F403, F405, SIM905
+# ruff: noqa: F403, F405
 """ROM images: where they are, what cartridge they sat in, what the console must know about them."""
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def build(name: str, data: bytes, cartridge: str | None = None, pal: bool = Fals
         if image.size < DPC_SIZE - 255:
             raise UnsupportedRom(f"a DPC image has {DPC_SIZE:,} bytes, this one {image.size:,}. hint: check the file")
     elif image.size != _SIZES[kind]:
-        raise UnsupportedRom(f"a {kind} image has {_SIZES[kind]:,} bytes, this one {image.size:,}. hint: check the file")
+        raise UnsupportedRom(
+            f"a {kind} image has {_SIZES[kind]:,} bytes, this one {image.size:,}. hint: check the file"
+        )
     number = CARTRIDGES[kind]
     prop = np.zeros(P_SIZE, np.int64)
     prop[P_CART] = number

@@ -339,11 +339,7 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
             h = min(max(drawn - line - 68, 0), 160)
             if h > s[S_FROM]:
                 shows = SHOWS[reg]
-                if (
-                    last
-                    or drawn == end
-                    or ((shows == 1 or (shows == 2 and draw)) and not same(s_at, reg, value))
-                ):
+                if last or drawn == end or ((shows == 1 or (shows == 2 and draw)) and not same(s_at, reg, value)):
                     close(s_at, screen_at, h, draw and s[S_ROW] < height)
         if last:
             break
