@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Result", "__version__", "recipes", "resume", "train"]
 __version__ = "0.1.0"
 
-# Before torch is imported: by default libgomp's idle threads spin, and as soon as anything else wants the cores (another
-# process, a browser) an update of 30 ms takes half a second. Waiting passively costs a few per cent on an idle machine.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Before torch is imported: libgomp's idle threads spin for milliseconds, and as soon as anything else wants the cores (another
+# process, a browser) an update of 26 ms takes 430. Sleeping at once (OMP_WAIT_POLICY=PASSIVE) costs a third of the speed of
+# an idle machine. A short spin costs a few per cent and keeps most of both.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 _HOME = {
     "Config": "dqnitro.config",
