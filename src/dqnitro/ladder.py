@@ -146,6 +146,16 @@ RUNGS: dict[str, Rung] = {
             "Every step teaches less; too few updates and the score rises later although steps fly by.",
         ),
         Rung(
+            "two-steps-per-update", "learning", _setting(steps_per_update=2.0),
+            "Learns once every two steps. The notes found two the best compromise: nearly twice the steps a second.",
+            "Every step teaches less.",
+        ),
+        Rung(
+            "small-frame", "learning", _setting(screen_size=42),
+            "Observes 42x42 pixels instead of 84x84: a quarter of the pixels to convolve, copy and store.",
+            "Games with small objects: what is two pixels wide on the console is half a pixel here.", _needs_images,
+        ),
+        Rung(
             "small-network", "learning", _setting(network="small", hidden_units=256),
             "The network of the 2013 paper: two convolutions instead of three, a third of the arithmetic.",
             "Games that need to see more than Pong does.", _needs_images,

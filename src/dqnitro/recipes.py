@@ -90,12 +90,11 @@ def _auto(env_id: str) -> Plan:
     if env_kind(env_id) == "vector":
         # The network is so small that a pass costs less than handing it to a GPU or a compiler.
         return _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
-    base = base.replace(learning_rate=2.5e-4, epsilon_decay_steps=100_000, loss="huber")
     wanted = (
-        "frame-replay", "console", "eight-envs", "four-steps-per-update", "three-step", "double",
-        "fused-adam", "channels-last", "bfloat16", "compile",
+        "frame-replay", "console", "eight-envs", "two-steps-per-update", "three-step", "double",
+        "small-frame", "small-network", "fused-adam", "bfloat16",
     )  # fmt: skip
-    return _plan_if_possible("auto", base, wanted)
+    return _plan_if_possible("auto", base.replace(loss="huber"), wanted)
 
 
 RECIPES = {"auto": _auto, "fast": _fast, "baseline": _baseline}
