@@ -98,7 +98,15 @@ class ConvNetwork(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         # Pixels are stored as bytes and scaled here: a quarter of the memory traffic of storing floats.
-        x = self.convolutions(obs.float() * (1.0 / 255.0))
+        kind = obs.device.type
+        if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
+            # Every byte is exact in bfloat16, so the scale goes to the weights: thousands of numbers instead of a million.
+            first = self.convolutions[0]
+            assert isinstance(first, nn.Conv2d)
+            x = F.conv2d(obs.bfloat16(), first.weight * (1.0 / 255.0), first.bias, first.stride)
+            x = self.convolutions[1:](x)
+        else:
+            x = self.convolutions(obs.float() * (1.0 / 255.0))
         return self.head(x.flatten(1))
 
 

@@ -78,7 +78,7 @@ def _plan_if_possible(name: str, base: Config, wanted: tuple[str, ...]) -> Plan:
 
 def _fast(env_id: str) -> Plan:
     """The baseline's run, but for rounding, as fast as one process gets it."""
-    wanted = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile")
+    wanted = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16")
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
 
 

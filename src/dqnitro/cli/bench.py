@@ -31,6 +31,8 @@ def main(argv: list[str]) -> int:
     p = Parser("bench", "WHAT [options]", DESCRIPTION)
     p.add_argument("what", help="what to measure: " + ", ".join(BENCHES))
     p.add_argument("--game", default="pong", help="Atari game (default: pong)")
+    p.add_argument("--games", metavar="A,B", help="console: these games (default: twelve)")
+    p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
     p.add_argument(
         "--rounds", type=int, default=6, metavar="N", help="rounds in which all take their turn (default: 6)"
     )
@@ -62,7 +64,6 @@ def bench_learn(args: Any) -> dict[str, Any]:
     from dqnitro.lab import peers
     from dqnitro.lab.measure import compare, interleave
 
-    note("setting up: the fast recipe compiles for some tens of seconds")
     contenders: dict[str, Callable[[float], float]] = {"baseline": peers.ours(recipes.baseline(args.game))}
     skipped = {}
     for name, make in (

@@ -72,12 +72,12 @@ class Learner:
             online = build_network(config, spec)
             target = build_network(config, spec)
         self.online = parts.prepare(online.to(self.device))
-        self.target = parts.prepare(target.to(self.device))
+        self.target = parts.prepare_target(parts.prepare(target.to(self.device)))
         self.sync_target()
         self._atoms = dqn.support(head, self.device) if head.categorical else None
         self._optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
         self._loss = make_loss(config, parts, self._atoms)
-        self._quiet = parts.quiet
+        self._act = parts.act
         self._is_cpu = self.device.type == "cpu"
         # On a GPU the first bad update is remembered on the card: reading every loss would stall the queue.
         self._first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
@@ -85,7 +85,7 @@ class Learner:
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         """The best action of each environment. The copy back is a synchronisation point on a GPU."""
-        out = self._quiet(self.online, torch.from_numpy(obs).to(self.device))
+        out = self._act(self.online, torch.from_numpy(obs).to(self.device))
         return dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -136,7 +136,11 @@ class Learner:
         for i, p in enumerate(self.online.parameters()):
             out |= {f"adam.{i}.{k}": v for k, v in self._optimizer.state.get(p, {}).items()}
         out["n_updates"] = torch.tensor(self.n_updates)
-        return {k: v.detach().cpu().contiguous().clone() for k, v in out.items()}
+        # NumPy has no bfloat16; float32 holds every bfloat16 exactly.
+        return {
+            k: (v.float() if v.dtype == torch.bfloat16 else v).detach().cpu().contiguous().clone()
+            for k, v in out.items()
+        }
 
     def set_state(self, state: Mapping[str, Tensor]) -> None:
         def part(prefix: str) -> dict[str, Tensor]:
