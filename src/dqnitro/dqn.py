@@ -92,6 +92,7 @@ class ConvNetwork(nn.Module):
             layers += [nn.Conv2d(inputs, channels, kernel, stride=stride), nn.ReLU()]
             inputs = channels
         self.convolutions = nn.Sequential(*layers)
+        self.memory_format = torch.contiguous_format  # of the pixels; one pass reorders and converts them
         with torch.no_grad():
             features = self.convolutions(torch.zeros(1, *obs_shape)).numel()
         self.head = Head(features, hidden, spec)
@@ -103,10 +104,15 @@ class ConvNetwork(nn.Module):
             # Every byte is exact in bfloat16, so the scale goes to the weights: thousands of numbers instead of a million.
             first = self.convolutions[0]
             assert isinstance(first, nn.Conv2d)
-            x = F.conv2d(obs.bfloat16(), first.weight * (1.0 / 255.0), first.bias, first.stride)
+            x = F.conv2d(
+                obs.to(torch.bfloat16, memory_format=self.memory_format),
+                first.weight * (1.0 / 255.0),
+                first.bias,
+                first.stride,
+            )
             x = self.convolutions[1:](x)
         else:
-            x = self.convolutions(obs.float() * (1.0 / 255.0))
+            x = self.convolutions(obs.to(torch.float32, memory_format=self.memory_format) * (1.0 / 255.0))
         return self.head(x.flatten(1))
 
 
