@@ -28,7 +28,7 @@ class Config:
     # --- environments (frames are console frames; a step is one decision, frame_skip frames)
     envs: str = _doc("wrappers", "environment part: wrappers, gym-sync, gym-async, ale, console")
     n_envs: int = _doc(1, "environments played side by side")
-    env_threads: int = _doc(0, "threads of ale and console (0: one per core)")
+    env_threads: int = _doc(0, "threads that play in ale and console (0: as many as are useful)")
     frame_skip: int = _doc(4, "frames per step")
     max_pool: bool = _doc(True, "observe the maximum of the last two frames of a step (removes flicker)")
     noop_max: int = _doc(30, "a game begins with 0 to noop_max-1 idle frames (0: off)")
@@ -64,7 +64,7 @@ class Config:
     target_sync_steps: int = _doc(1_000, "steps between copies of the network into the target network")
 
     # --- schedule
-    first_fill_steps: int = _doc(10_000, "random steps before the first update")
+    first_fill_steps: int = _doc(10_000, "steps before the first update")
     steps_per_update: float = _doc(1.0, "steps per update (0.5: two updates a step)")
     epsilon_start: float = _doc(1.0, "chance of a random action at step 0")
     epsilon_end: float = _doc(0.02, "chance of a random action after the decay")

@@ -28,6 +28,12 @@ def bar(share: float, width: int = 20) -> str:
     return ("█" * full + (BAR[rest] if rest else "")).ljust(width)
 
 
+def speed_text(steps_per_s: float, frames_per_s: float) -> str:
+    """Console frames are named only where there is a console."""
+    frames = f"   {frames_per_s:,.0f} console frames/s" if frames_per_s != steps_per_s else ""
+    return f"{steps_per_s:,.0f} steps/s{frames}"
+
+
 def score_text(value: float | None) -> str:
     return "no game finished yet" if value is None else f"{value:.1f}"
 
@@ -42,7 +48,7 @@ def lines(s: Snapshot, config: Config, title: str) -> list[str]:
     out = [
         f"{title}   {duration(s.wall_s)}" + (f", {duration(left)} left" if left is not None else ""),
         f"  score   {score_text(s.mean_score)}{goal} (mean of the last {min(s.games, 100)} games, {s.games:,} played)",
-        f"  speed   {s.steps_per_s:,.0f} steps/s   {s.frames_per_s:,.0f} console frames/s   {s.updates_per_s:,.1f} updates/s",
+        f"  speed   {speed_text(s.steps_per_s, s.frames_per_s)}   {s.updates_per_s:,.1f} updates/s",
         f"  so far  {s.steps:,} steps   {s.updates:,} updates   epsilon {s.epsilon:.3f}   {phase}",
     ]
     shown = {k: v for k, v in s.share.items() if v >= 0.005 or k == "loop"}

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
-from dqnitro.cli.live import duration, make_sink
+from dqnitro.cli.live import duration, make_sink, speed_text
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -149,7 +149,7 @@ def _summary(f: dict[str, Any], page: str | None) -> str:
             f"  fresh   {e['mean']:.2f} over {len(e['scores'])} games, 95% interval {e['low']:.2f} to {e['high']:.2f}"
         )
     rows.append(
-        f"  speed   {f['steps_per_s']:,.0f} steps/s, {f['frames_per_s']:,.0f} console frames/s, {f['samples_per_s']:,.0f} samples learned/s; "
+        f"  speed   {speed_text(f['steps_per_s'], f['frames_per_s'])}   {f['samples_per_s']:,.0f} samples learned/s; "
         f"{f['steps']:,} steps, {f['updates']:,} updates"
     )
     shares = ", ".join(f"{k} {v:.1%}" for k, v in sorted(f["share"].items(), key=lambda kv: -kv[1]))
