@@ -92,9 +92,9 @@ def _auto(env_id: str) -> Plan:
         return _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
     wanted = (
         "frame-replay", "console", "eight-envs", "two-steps-per-update", "three-step", "double",
-        "small-frame", "small-network", "fused-adam", "bfloat16",
+        "small-network", "fused-adam", "channels-last", "bfloat16",
     )  # fmt: skip
-    return _plan_if_possible("auto", base.replace(loss="huber"), wanted)
+    return _plan_if_possible("auto", base.replace(loss="huber", learning_rate=2e-4), wanted)
 
 
 RECIPES = {"auto": _auto, "fast": _fast, "baseline": _baseline}

@@ -45,8 +45,8 @@ def ours(config: Config) -> Callable[[float], float]:
 def stable_baselines3(game: str) -> Callable[[float], float]:
     """SB3's DQN: one update of 32 after every step."""
     try:
-        from stable_baselines3 import DQN
-        from stable_baselines3.common.callbacks import BaseCallback
+        from stable_baselines3 import DQN  # pyright: ignore[reportMissingImports]
+        from stable_baselines3.common.callbacks import BaseCallback  # pyright: ignore[reportMissingImports]
     except ImportError as e:
         raise ConfigError(
             f"Stable-Baselines3 is not installed ({e})", "pip install -c constraints.txt -e '.[peers]'"
