@@ -77,7 +77,8 @@ def test_a_killed_worker_is_named() -> None:
 
 
 SCRIPT = """
-import numpy as np, psutil, sys
+import numpy as np, psutil, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
 envs = make_envs(Config(env_id="CartPole-v1", envs="gym-async", n_envs=3))
