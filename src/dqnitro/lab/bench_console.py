@@ -56,7 +56,7 @@ def contenders(game: str, num_envs: int, threads: int) -> dict[str, Callable[[fl
     for name, make in MAKERS.items():
         try:
             env = make(game, num_envs, threads)
-        except ImportError:
+        except (ImportError, OSError):  # not installed, or installed without its ROMs
             continue
         n_actions = env.action_space.n if name == ENVPOOL else env.single_action_space.n
         out[name] = _stepper(env, num_envs, int(n_actions), seeded=name != ENVPOOL)
