@@ -24,6 +24,11 @@ CONSOLE_ICON = (
     "fill='%231d4ed8'/%3E%3Cpath d='M3 4h1.6v5H3zM11.4 7H13v5h-1.6zM7.2 7.2h1.6v1.6H7.2z' fill='white'/%3E%3C/svg%3E"
 )
 
+STYLES = ("page.css",)
+SCRIPTS = (
+    "elements.js", "scales.js", "explore.js", "xy.js", "stack.js", "strip.js", "tables.js", "page.js",
+)  # fmt: skip
+
 
 class Html(str):
     """Markup. Plain strings become Html only through `esc`."""
@@ -171,7 +176,7 @@ def axis_switch(axes: dict[str, str]) -> Html:
 
 def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -> str:
     """The whole file."""
-    css, script = asset("page.css"), asset("page.js")
+    css, script = style(), program()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
@@ -200,6 +205,15 @@ def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -
 </body>
 </html>
 """
+
+
+def style() -> str:
+    return "".join(asset(name) for name in STYLES)
+
+
+def program() -> str:
+    """All files of the script as one: a file may use what stands in those before it, and nothing leaves the closure."""
+    return '"use strict";\n(() => {\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
 
 
 def asset(name: str) -> str:
