@@ -13,7 +13,7 @@ import importlib.resources
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ CONSOLE_ICON = (
 
 STYLES = ("page.css",)
 SCRIPTS = (
-    "elements.js", "scales.js", "explore.js", "xy.js", "stack.js", "strip.js", "tables.js", "page.js",
+    "elements.js", "scales.js", "explore.js", "xy.js", "stack.js", "strip.js", "tables.js", "bars.js", "page.js",
 )  # fmt: skip
 
 
@@ -165,10 +165,10 @@ def video(path: pathlib.Path, page: pathlib.Path, caption: str, embed_bytes: int
     )
 
 
-def axis_switch(axes: dict[str, str]) -> Html:
-    """One switch for the x axis of all charts that have both."""
+def axis_switch(axes: Mapping[str, str], name: str = "x-axis") -> Html:
+    """A switch for the x axis of all charts that have both; every switch of a page needs a name of its own."""
     options = "".join(
-        f'<label><input type="radio" name="x-axis" value="{esc(k)}"{" checked" if i == 0 else ""}><span>{esc(v)}</span></label>'
+        f'<label><input type="radio" class="x-axis" name="{esc(name)}" value="{esc(k)}"{" checked" if i == 0 else ""}><span>{esc(v)}</span></label>'
         for i, (k, v) in enumerate(axes.items())
     )
     return Html(f'<fieldset class="switch"><legend>over</legend>{options}</fieldset>')

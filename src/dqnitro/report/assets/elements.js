@@ -56,5 +56,6 @@ function durationTick(s, step) {
 const AXES = {
   wall_s: { tick: durationTick, value: duration },
   steps: { tick: tickText, value: (v) => `${plain.format(v)} steps` },
+  updates: { tick: tickText, value: (v) => `${plain.format(v)} updates` },
 };
 const axisOf = (name) => AXES[name] ?? { tick: tickText, value: number };

@@ -22,24 +22,39 @@ class Tip {
   hide() { this.box.hidden = true; }
 }
 
-// Wires a plot: `at(x in pixels)` gives an index, `show(index, speak)` shows it, `hide()` takes it away.
-function explore(plot, count, at, show, hide) {
+// Wires a plot: `at(x, y in pixels)` gives an index, `show(index, speak)` shows it, `hide()` takes it away. Curves are walked
+// from left to right and begin at their end; rows are walked downwards and begin at the top.
+function explore(plot, count, at, show, hide, rows = false) {
   let index = null;
+  const first = () => (rows ? 0 : count() - 1), [back, on] = rows ? ["ArrowUp", "ArrowDown"] : ["ArrowLeft", "ArrowRight"];
+  const under = (e) => { const box = plot.getBoundingClientRect(); return at(e.clientX - box.left, e.clientY - box.top); };
   const go = (i, speak) => { index = Math.max(0, Math.min(count() - 1, i)); show(index, speak); };
   const leave = () => { hide(); };
-  plot.addEventListener("pointermove", (e) => go(at(e.clientX - plot.getBoundingClientRect().left), false));
-  plot.addEventListener("pointerdown", (e) => go(at(e.clientX - plot.getBoundingClientRect().left), false));
+  plot.addEventListener("pointermove", (e) => go(under(e), false));
+  plot.addEventListener("pointerdown", (e) => go(under(e), false));
   plot.addEventListener("pointerleave", leave);
-  plot.addEventListener("focus", () => { if (plot.matches(":focus-visible")) go(index ?? count() - 1, true); });
+  plot.addEventListener("focus", () => { if (plot.matches(":focus-visible")) go(index ?? first(), true); });
   plot.addEventListener("blur", leave);
   plot.addEventListener("keydown", (e) => {
-    const n = count(), from = index ?? n - 1, far = Math.max(1, Math.round(n / 20));
-    const to = { ArrowLeft: from - (e.shiftKey ? far : 1), ArrowRight: from + (e.shiftKey ? far : 1), PageUp: from - far, PageDown: from + far, Home: 0, End: n - 1 }[e.key];
+    const n = count(), from = index ?? first(), far = Math.max(1, Math.round(n / 20));
+    const to = { [back]: from - (e.shiftKey ? far : 1), [on]: from + (e.shiftKey ? far : 1), PageUp: from - far, PageDown: from + far, Home: 0, End: n - 1 }[e.key];
     if (e.key === "Escape") leave();
     if (to === undefined) return;
     e.preventDefault();
     go(to, true);
   });
+}
+
+// A choice of few, such as the scale of one chart; `choose(key)` is called when it changes.
+let switches = 0;
+function makeSwitch(legend, options, chosen, choose) {
+  const name = `switch-${++switches}`;
+  const labels = Object.entries(options).map(([key, text]) => {
+    const input = el("input", { type: "radio", name, value: key, ...(key === chosen ? { checked: "" } : {}) });
+    input.addEventListener("change", () => choose(key));
+    return el("label", {}, input, el("span", {}, text));
+  });
+  return el("fieldset", { class: "switch of-chart" }, el("legend", {}, legend), ...labels);
 }
 
 function makePlot(figure, label) {

@@ -22,16 +22,22 @@ function makeTheme(button) {
 }
 
 makeTheme(document.getElementById("theme"));
-const KINDS = { xy: drawXY, stack: drawStack, strip: drawStrip };
+const KINDS = { xy: drawXY, stack: drawStack, strip: drawStrip, bars: drawBars, stacks: drawStacks };
 for (const figure of $$("figure.chart")) {
   const chart = JSON.parse(figure.querySelector("script").textContent);
   KINDS[chart.kind](figure, chart);
 }
 $$("table.sortable").forEach(makeSortable);
 $$(".table").forEach(makeFilter);
+$$("button.more").forEach(makeOpening);
 $$("button.copy").forEach(makeCopy);
-for (const input of $$('input[name="x-axis"]')) {
-  const choose = () => document.dispatchEvent(new CustomEvent("x-axis", { detail: input.value }));
+// A page may have several switches of the x axis, one beside each group of curves: they say the same.
+const axisInputs = $$("input.x-axis");
+for (const input of axisInputs) {
+  const choose = () => {
+    for (const other of axisInputs) if (other.value === input.value) other.checked = true;
+    document.dispatchEvent(new CustomEvent("x-axis", { detail: input.value }));
+  };
   input.addEventListener("change", choose);
   if (input.checked && !input.defaultChecked) choose(); // a browser that reloads keeps what was chosen
 }

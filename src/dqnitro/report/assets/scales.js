@@ -26,15 +26,20 @@ function extent(lists) {
   return [low, high];
 }
 
-function yScale(chart, height) {
-  let [low, high] = extent([...chart.series.map((s) => s.y), (chart.marks ?? []).map((m) => m.y)]);
+// Between two powers of ten. Few decades: 1, 2 and 5 of each; many: every so manieth power.
+function logTicks(a, b) {
+  const powers = ticks(Math.floor(a), Math.ceil(b), Math.max(1, Math.ceil((b - a) / 6)));
+  const at = powers.flatMap((e) => (b - a < 2 ? [1, 2, 5] : [1]).map((m) => +`${m}e${e}`));
+  return at.filter((v) => v >= 10 ** a && v <= 10 ** b);
+}
+
+function yScale(chart, axis, height) {
+  const shown = chart.series.map((s) => on(s, axis));
+  let [low, high] = extent([...shown.flatMap((s) => [s.y, s.low ?? [], s.high ?? []]), (chart.marks ?? []).map((m) => m.y)]);
   if (chart.scale === "log") {
     const a = Math.log10(low), b = Math.log10(high), pad = (b - a) * 0.04;
     const to = linear([a - pad, b + pad], [height, 0]);
-    // Few decades: 1, 2 and 5 of each; many: every so manieth power of ten.
-    const powers = ticks(Math.floor(a), Math.ceil(b), Math.max(1, Math.ceil((b - a) / 6)));
-    const at = powers.flatMap((e) => (b - a < 1.7 ? [1, 2, 5] : [1]).map((m) => +`${m}e${e}`));
-    return { to: (v) => to(Math.log10(v)), ticks: at.filter((v) => v >= 10 ** (a - pad) && v <= 10 ** (b + pad)) };
+    return { to: (v) => to(Math.log10(v)), ticks: logTicks(a - pad, b + pad) };
   }
   if (chart.zero) low = Math.min(0, low);
   if (low === high) { low -= Math.abs(low) * 0.1 || 1; high += Math.abs(high) * 0.1 || 1; }

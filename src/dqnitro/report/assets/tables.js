@@ -1,4 +1,13 @@
-// Tables that sort and filter.
+// Tables that sort and filter, and rows that open.
+
+// A row and, where it has one, the row of its details below: they move together.
+function rowGroups(body) {
+  const groups = [];
+  for (const row of body.rows) {
+    if (row.classList.contains("detail")) groups.at(-1).push(row); else groups.push([row]);
+  }
+  return groups;
+}
 
 function makeSortable(table) {
   const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
@@ -7,13 +16,13 @@ function makeSortable(table) {
     const sign = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
     for (const h of heads) h.removeAttribute("aria-sort");
     head.setAttribute("aria-sort", sign > 0 ? "ascending" : "descending");
-    // Numbers come before words; the sort is stable, so sorting twice sorts by both.
-    const rows = [...body.rows].map((row) => [row, key(row, i)]);
-    rows.sort(([, [a, s]], [, [b, t]]) => {
+    // Numbers come before words, whichever way; the sort is stable, so sorting twice sorts by both.
+    const groups = rowGroups(body).map((group) => [group, key(group[0], i)]);
+    groups.sort(([, [a, s]], [, [b, t]]) => {
       const words = Number.isNaN(a) - Number.isNaN(b);
-      return sign * (words || (Number.isNaN(a) ? s.localeCompare(t, "en", { numeric: true }) : a - b));
+      return words || sign * (Number.isNaN(a) ? s.localeCompare(t, "en", { numeric: true }) : a - b);
     });
-    body.append(...rows.map(([row]) => row));
+    body.append(...groups.flatMap(([group]) => group));
   }));
 }
 
@@ -34,4 +43,22 @@ function makeFilter(box) {
   text?.addEventListener("input", apply);
   only?.addEventListener("change", apply);
   apply();
+}
+
+// Without this script all details are open.
+function makeOpening(button) {
+  const row = button.closest("tr"), detail = row.nextElementSibling;
+  const set = (open) => { button.setAttribute("aria-expanded", open); detail.classList.toggle("hidden", !open); row.classList.toggle("open", open); };
+  button.addEventListener("click", () => set(button.getAttribute("aria-expanded") !== "true"));
+  row.addEventListener("click", (e) => { if (!e.target.closest("button, a") && !getSelection().toString()) button.click(); });
+  set(false);
+}
+
+// Opens the row with this id and goes there.
+function reveal(id) {
+  const button = document.getElementById(id)?.querySelector("button.more");
+  if (!button) return;
+  if (button.getAttribute("aria-expanded") !== "true") button.click();
+  button.focus({ preventScroll: true });
+  button.closest("tr").scrollIntoView({ block: "center", behavior: matchMedia("(prefers-reduced-motion: reduce)").matches ? "instant" : "smooth" });
 }
