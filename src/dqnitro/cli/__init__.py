@@ -11,7 +11,7 @@ COMMANDS = {
     "train": "train an agent until it is solved, a limit is reached, or Ctrl-C",
     "play": "watch, record or score a trained agent",
     "runs": "list what is there: game, recipe, score, speed, state",
-    "report": "write a run's page again",
+    "report": "write the page of runs, of the lab's results, or of both",
     "env": "this machine, the versions, and what `auto` would choose and why",
     "bench": "measure against peers, interleaved, as ratios with intervals",
     "games": "the Atari games there are; --check plays them side by side with ale-py",

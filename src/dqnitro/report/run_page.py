@@ -220,7 +220,7 @@ def _origin(run: Run) -> Html:
         command("resume", shlex.join(["dqnitro", "train", "--resume", folder])),
         command("score", shlex.join(["dqnitro", "play", folder, "--games", "30"])),
     ]
-    machine = [Row(_machine_fact(k, v)) for k, v in run.machine.items()]
+    machine = [Row(machine_fact(k, v)) for k, v in run.machine.items()]
     built = [
         Row(("commit", Cell(run.commit, css="value"))),
         *(Row((k, Cell(v, css="value"))) for k, v in run.versions.items()),
@@ -233,7 +233,7 @@ def _origin(run: Run) -> Html:
     return section("Repeat", *commands, Html(f'<div class="pair">{tables}</div>'), note=note)
 
 
-def _machine_fact(name: str, value: Any) -> tuple[str, str]:
+def machine_fact(name: str, value: Any) -> tuple[str, str]:
     if name == "memory_gib":
         return "memory", f"{value} GiB"
     known = {"cpu": "CPU", "gpu": "GPU", "os": "system"}

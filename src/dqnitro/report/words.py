@@ -35,8 +35,8 @@ def times(ratio: float) -> str:
 
 
 def bounds(i: Interval, say: Say = rate) -> str:
-    """[1,190, 1,260], or nothing where a single value has no interval."""
-    return f"[{say(i.low)}, {say(i.high)}]" if i.n > 1 else ""
+    """[1,190, 1,260], or nothing where a single value has no interval. A unit stands behind the mean only."""
+    return f"[{say(i.low)}, {say(i.high)}]".replace("×", "") if i.n > 1 else ""
 
 
 def spread(i: Interval, say: Say = rate) -> str:
@@ -45,6 +45,7 @@ def spread(i: Interval, say: Say = rate) -> str:
 
 
 def when(moment: str) -> str:
+    """2026-01-31 12:00:00 UTC"""
     return moment.replace("T", " ").replace("+00:00", " UTC")
 
 

@@ -5,16 +5,16 @@ const NARROW = 560, BAR = 16;
 const pen = document.createElement("canvas").getContext("2d");
 
 function textWidth(text) {
-  pen.font = `13px ${getComputedStyle(document.body).fontFamily}`;
+  pen.font = `600 13px ${getComputedStyle(document.body).fontFamily}`;
   return pen.measureText(text).width;
 }
 
 const widest = (texts) => Math.ceil(Math.max(0, ...texts.map(textWidth)));
 
-// Labels stand beside the bars, on a narrow screen above them; the values stand at the ends of the bars.
+// Labels stand beside the bars, above them where long ones would leave no room; the values stand at the ends of the bars.
 function rowLayout(width, labels, texts) {
-  const narrow = width < NARROW, row = narrow ? 44 : 30;
-  const left = narrow ? 1 : Math.min(width * 0.38, 14 + widest(labels)), right = Math.max(left + 60, width - 12 - widest(texts));
+  const words = 14 + widest(labels), narrow = width < NARROW && words > width * 0.24, row = narrow ? 44 : 30;
+  const left = narrow ? 1 : Math.min(width * 0.38, words), right = Math.max(left + 60, width - 12 - widest(texts));
   return { narrow, row, left, right, top: 20, bottom: 26, middle: (i) => 20 + i * row + (narrow ? 30 : 15) };
 }
 
@@ -39,7 +39,7 @@ function barScale(chart, scale, layout) {
 
 function rowPicture(chart, width, layout, scale) {
   const height = layout.top + chart.rows.length * layout.row + layout.bottom, end = height - layout.bottom;
-  const image = svg("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }), here = svg("rect", { class: "row-here", x: 0, y: -99, width, height: layout.row, rx: 4 });
+  const image = svg("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }), here = svg("rect", { class: "row-here", x: 0, y: 0, width, height: layout.row, rx: 4, visibility: "hidden" });
   image.append(here);
   for (const v of scale.ticks) {
     const px = scale.to(v);
@@ -76,10 +76,11 @@ function drawRows(figure, chart, label, texts, scaleOf, drawRow, tipOf) {
   const show = (i, speak) => {
     const y = layout.top + i * layout.row;
     view.here.setAttribute("y", y);
-    tip.show(layout.narrow ? 20 : layout.left + 40, y + layout.row + 4, chart.rows[i].label, tipOf(chart.rows[i]), speak);
+    view.here.setAttribute("visibility", "visible");
+    tip.show(layout.narrow ? 20 : layout.left + 40, y + layout.row + 4, chart.rows[i].label, tipOf(chart.rows[i]), speak, chart.rows[i].color);
     shown = i;
   };
-  explore(plot, () => chart.rows.length, at, show, () => { view.here.setAttribute("y", -99); tip.hide(); shown = null; }, true);
+  explore(plot, () => chart.rows.length, at, show, () => { view.here.setAttribute("visibility", "hidden"); tip.hide(); shown = null; }, true);
   const follow = () => { if (shown !== null && chart.rows[shown].target) reveal(chart.rows[shown].target); };
   plot.addEventListener("click", follow);
   plot.addEventListener("keydown", (e) => { if (e.key === "Enter") follow(); });
@@ -98,7 +99,7 @@ function drawBars(figure, chart) {
     if (r.high > r.low) image.append(svg("path", { class: "whisker", d: `M${to(r.low)} ${y}H${to(r.high)}M${to(r.low)} ${y - 4}v8M${to(r.high)} ${y - 4}v8` }));
     image.append(svg("text", { class: `row-value${r.strong ? " strong" : ""}`, x: end + 8, y: y + 4.5 }, r.text));
   };
-  const tipOf = (r) => r.more.map(([name, value]) => [name, value, r.color]);
+  const tipOf = (r) => r.more.map(([name, value]) => [name, value, null]);
   draw = drawRows(figure, chart, `${chart.title}, ${chart.rows.length} bars`, () => chart.rows.map((r) => r.text), (layout) => barScale(chart, scale, layout), drawRow, tipOf);
   figure.dataset.scale = scale;
   figure.dataset.points = chart.rows.length;
@@ -109,7 +110,7 @@ function drawStacks(figure, chart) {
   const total = (r) => r.parts.reduce((n, p) => n + p.value, 0), unit = chart.unit ? ` ${chart.unit}` : "";
   if (chart.unit) figure.append(makeSwitch("as", { amount: chart.amount, share: "share" }, as, (k) => { as = k; figure.dataset.as = k; draw(); }));
   figure.append(el("div", { class: "legend" }, ...chart.legend.map((l) => el("span", { class: `key block ${l.color}`, title: l.about }, l.about || l.name))));
-  const text = (r) => (unit ? `${number(total(r))}${unit}` : "");
+  const text = (r) => (unit ? `${three.format(total(r))}${unit}` : "");
   const scaleOf = (layout) => {
     const high = as === "share" ? 100 : Math.max(...chart.rows.map(total));
     return { to: linear([0, high], [layout.left, layout.right]), ticks: ticks(0, high, niceStep(high, (layout.right - layout.left) / 80)) };
@@ -123,7 +124,7 @@ function drawStacks(figure, chart) {
     });
     image.append(svg("text", { class: "row-value", x: to(whole * k) + 8, y: y + 4.5 }, text(r)));
   };
-  const tipOf = (r) => r.parts.map((p, j) => [chart.legend[j].about || p.name, `${((100 * p.value) / total(r)).toFixed(1)}%${unit ? `, ${number(p.value)}${unit}` : ""}`, chart.legend[j].color]);
+  const tipOf = (r) => r.parts.map((p, j) => [chart.legend[j].about || p.name, `${((100 * p.value) / total(r)).toFixed(1)}%${unit ? `, ${three.format(p.value)}${unit}` : ""}`, chart.legend[j].color]);
   draw = drawRows(figure, chart, `${chart.title}, ${chart.rows.length} rows`, () => chart.rows.map(text), scaleOf, drawRow, tipOf);
   figure.dataset.as = as;
   figure.dataset.points = chart.rows.reduce((n, r) => n + r.parts.length, 0);

@@ -24,6 +24,7 @@ const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
 const plain1 = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
 const plain5 = new Intl.NumberFormat("en", { maximumFractionDigits: 5 });
 const precise = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const three = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 

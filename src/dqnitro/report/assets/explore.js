@@ -7,10 +7,10 @@ class Tip {
     this.live = el("div", { class: "unseen", "aria-live": "polite" });
     plot.append(this.box, this.live);
   }
-  show(x, y, title, rows, speak) {
-    this.box.replaceChildren(el("span", { class: "at" }, title));
+  show(x, y, title, rows, speak, titleColor = null) {
+    this.box.replaceChildren(el("span", { class: titleColor ? `at key block ${titleColor}` : "at" }, title));
     for (const [name, value, color] of rows) {
-      this.box.append(el("div", {}, el("span", { class: `key block ${color}` }, name), el("b", {}, value)));
+      this.box.append(el("div", {}, el("span", color ? { class: `key block ${color}` } : {}, name), el("b", {}, value)));
     }
     this.box.hidden = false;
     const room = this.plot.clientWidth, w = this.box.offsetWidth;

@@ -1,0 +1,302 @@
+"""The other experiments on a page: one function a kind of result, each a chart, a table, a sentence and the command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dqnitro.report.cells import interval_cell, number_cell, shown
+from dqnitro.report.charts import X_AXES
+from dqnitro.report.groups import mean_curves
+from dqnitro.report.lab_charts import Bar, Scale, bars, promise_color, promise_legend, ratio_bars
+from dqnitro.report.page import (
+    Cell,
+    Html,
+    Row,
+    Table,
+    axis_switch,
+    command,
+    figure,
+    join,
+    pair,
+    paragraph,
+    section,
+    table,
+)
+from dqnitro.report.result import Result
+from dqnitro.report.values import Interval, interval, items, mapping, number, rows, text
+from dqnitro.report.words import plural, rate, spread, times
+
+# Columns of a benchmark's table that `compare` writes; every other one is the benchmark's own.
+BENCH_COLUMNS = ("rate", "ratio", "low", "high", "rounds")
+
+
+def _repeat(result: Result) -> Html:
+    return command("repeat", result.command) if result.command else Html()
+
+
+def _not_measured(reasons: dict[str, Any]) -> Html:
+    said = [paragraph(f"Not measured: {name}: {shown(why)}", "note") for name, why in reasons.items()]
+    return join(*said)
+
+
+def _skipped(result_rows: Sequence[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> Html:
+    return _not_measured({name(r): r.get("why") or "no reason given" for r in result_rows if _is_skipped(r)})
+
+
+def _is_skipped(row: dict[str, Any]) -> bool:
+    return row.get("state") == "skipped" or interval(row.get("fps")) is None
+
+
+def bench(result: Result, name: str, title: str) -> Html:
+    """Contenders at one job."""
+    data, to = result.data, text(result.data.get("to"))
+    contenders = {k: v for k, raw in mapping(data.get("table")).items() if (v := mapping(raw))}
+    extra = list(dict.fromkeys(k for v in contenders.values() for k in v if k not in BENCH_COLUMNS))
+    drawn, lines = [], []
+    for who, row in contenders.items():
+        value, ratio = number(row.get("rate")), _ratio(row)
+        more = [(text(data.get("unit"), "rate"), "–" if value is None else rate(value))]
+        more += [(f"ratio to {to}", spread(ratio, times))] if ratio else []
+        more += [(k.replace("_", " "), shown(row[k])) for k in extra if k in row]
+        if ratio is not None:
+            end = f"{times(ratio.mean)}" + ("" if value is None else f" · {rate(value)}")
+            drawn.append(Bar(who, ratio, "c6" if who == to else "c1", end, more, strong=who == to))
+        cells = (
+            Cell(who, css="rung"),
+            number_cell(value),
+            interval_cell(ratio, times),
+            *(Cell(shown(row.get(k)), row[k] if number(row.get(k)) is not None else None) for k in extra),
+        )
+        lines.append(Row(cells, marked=False))
+    columns = (
+        "contender",
+        text(data.get("unit"), "rate"),
+        f"× {to}" if to else "ratio",
+        *(k.replace("_", " ") for k in extra),
+    )
+    numeric = [i for i in range(1, len(columns)) if any(r.cells[i].sort is not None for r in lines)]
+    return section(
+        title,
+        paragraph(text(data.get("verdict")), "verdict"),
+        figure(ratio_bars(f"Ratio to {to}" if to else "Ratio", drawn, to), "No contender was measured.", "large"),
+        table(Table(columns, lines, title, numeric=numeric, css="compact")) if lines else Html(),
+        _not_measured(mapping(data.get("skipped"))),
+        _repeat(result),
+        note=_rounds(result),
+        name=name,
+    )
+
+
+def _ratio(row: dict[str, Any]) -> Interval | None:
+    n = number(row.get("rounds"))
+    return interval(
+        {"mean": row.get("ratio"), "low": row.get("low"), "high": row.get("high"), "n": 1 if n is None else int(n)}
+    )
+
+
+def _rounds(result: Result) -> str:
+    n, seconds = number(result.data.get("rounds")), number(result.data.get("seconds"))
+    if n is None or seconds is None:
+        return ""
+    return f"Contenders took turns: {plural(int(n), 'round')} of {seconds:g} s each; 95% intervals over the rounds."
+
+
+def console(result: Result, name: str, title: str) -> Html:
+    """The console beside other vector environments, game by game."""
+    drawn: dict[int, list[Bar]] = {}
+    lines, whole = [], []
+    for row in rows(result.data.get("rows")):
+        threads, game = int(number(row.get("threads")) or 0), text(row.get("game"), "?")
+        peer = text(row.get("faster_peer"))
+        ratio, rates = interval(mapping(row.get("ratios")).get(peer)), mapping(row.get("rates"))
+        if ratio is not None:
+            drawn.setdefault(threads, []).append(Bar(game, ratio, "c1"))
+        speeds = [(who, v) for who, raw in rates.items() if (v := number(raw)) is not None]
+        told = "; ".join(f"{who} {rate(v)}" for who, v in speeds)
+        lines.append(Row((Cell(game, css="rung"), Cell(threads, threads), interval_cell(ratio, times), peer, told)))
+    for threads, raw in mapping(result.data.get("geomean")).items():
+        if (mean := interval(raw)) is not None:
+            whole.append(
+                f"{spread(mean, times)} with {threads} {'thread' if threads == '1' else 'threads'} (geometric mean of {mean.n} games)"
+            )
+    charts = [
+        figure(ratio_bars(f"{plural(n, 'thread')}: ratio to the faster peer", some, ""), "")
+        for n, some in drawn.items()
+    ]
+    columns = ("game", "threads", "ratio", "faster peer", "steps a second")
+    return section(
+        title,
+        paragraph(". ".join(whole), "verdict"),
+        pair(*charts) if charts else Html(),
+        table(Table(columns, lines, title, filter_label="filter games", numeric=(1, 2), wide=(3,)))
+        if lines
+        else Html(),
+        _repeat(result),
+        note=_rounds(result),
+        name=name,
+    )
+
+
+def sweep(result: Result, name: str, title: str) -> Html:
+    """One setting over values: curves over both axes, speed and score by value."""
+    setting, lines = text(result.data.get("setting"), "value"), rows(result.data.get("rows"))
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for curve in rows(result.data.get("curves")):
+        points = [p for p in rows(curve.get("points")) if all(number(p.get(k)) is not None for k in (*X_AXES, "score"))]
+        line = {axis: ([p[axis] for p in points], [p["score"] for p in points]) for axis in X_AXES}
+        groups.setdefault(f"{setting} {shown(curve.get('value'))}", []).append(line)
+    curves = mean_curves("Score", groups)
+    speed = [
+        Bar(shown(r.get("value")), fps, "c1") for r in lines if not _is_skipped(r) and (fps := interval(r.get("fps")))
+    ]
+    scores = [Bar(shown(r.get("value")), s, "c2", f"{s.mean:.4g}") for r in lines if (s := interval(r.get("score")))]
+    cells = [
+        Row(
+            (
+                Cell(shown(r.get("value")), r.get("value") if number(r.get("value")) is not None else None, "rung"),
+                interval_cell(interval(r.get("fps"))),
+                interval_cell(interval(r.get("score")), lambda v: f"{v:.4g}"),
+                number_cell(number(r.get("samples_per_step")), lambda v: f"{v:.3g}"),
+            )
+        )
+        for r in lines
+        if not _is_skipped(r)
+    ]
+    seeds = len(items(result.data.get("seeds")))
+    note = (
+        f"The band is the 95% interval of the mean over {plural(seeds, 'seed')}."
+        if seeds > 1
+        else "One seed, so no band."
+    )
+    columns = (setting, "steps a second", "score", "samples a step")
+    return section(
+        title,
+        axis_switch(X_AXES, f"{name}-axis") if curves else Html(),
+        figure(curves, "No game ended, so there is no curve.", "large"),
+        pair(
+            figure(bars("Steps a second", speed), "No speed was measured."),
+            figure(bars("Score at the end", scores, say=lambda v: f"{v:.4g}"), "No score was measured."),
+        ),
+        table(Table(columns, cells, title, numeric=(1, 2, 3), css="compact")) if cells else Html(),
+        _skipped(lines, lambda r: f"{setting} {shown(r.get('value'))}"),
+        _repeat(result),
+        note=note,
+        name=name,
+    )
+
+
+def ablate(result: Result, name: str, title: str) -> Html:
+    """One rung left out at a time."""
+    lines = rows(result.data.get("rows"))
+    recipe = text(result.data.get("recipe"), "the recipe")
+    drawn, cells = [], []
+    for r in lines:
+        ratio, fps, who = interval(r.get("ratio")), interval(r.get("fps")), text(r.get("without"))
+        if _is_skipped(r):
+            continue
+        promise = text(r.get("promise"))
+        cells.append(
+            Row(
+                (
+                    Cell(who or f"nothing ({recipe})", css="rung"),
+                    interval_cell(fps),
+                    interval_cell(ratio, times),
+                    promise or "–",
+                )
+            )
+        )
+        if who and ratio is not None:
+            more = [("steps a second without it", spread(fps) if fps else "–"), ("ratio", spread(ratio, times))]
+            drawn.append(Bar(f"without {who}", ratio, promise_color(promise) if promise else "c1", "", more))
+    legend = promise_legend([p for r in lines if (p := text(r.get("promise"))) and text(r.get("without"))])
+    chart = ratio_bars(f"Speed without it, ratio to {recipe}", sorted(drawn, key=lambda b: b.value.mean), recipe)
+    if chart is not None:
+        chart["legend"] = [{"name": n, "color": c, "about": a} for n, c, a in legend]
+    return section(
+        title,
+        figure(chart, "Nothing was measured.", "large"),
+        table(
+            Table(("without", "steps a second", f"× {recipe}", "promise"), cells, title, numeric=(1, 2), css="compact")
+        )
+        if cells
+        else Html(),
+        _skipped(lines, lambda r: f"without {shown(r.get('without'))}"),
+        _repeat(result),
+        note="The whole recipe, and the recipe with one rung left out: the further left a bar reaches, the more that rung gives.",
+        name=name,
+    )
+
+
+def cost(result: Result, name: str, title: str) -> Html:
+    """What a step would cost without one part of the work."""
+    lines = [r for r in rows(result.data.get("rows")) if not _is_skipped(r)]
+    drawn, cells = [], []
+    for r in lines:
+        who, ratio, fps = text(r.get("without")), interval(r.get("ratio")), interval(r.get("fps"))
+        share = number(r.get("saves_share"))
+        saves = "–" if share is None else f"{share:.0%}"
+        cells.append(
+            Row(
+                (
+                    Cell(who or "nothing", css="rung"),
+                    interval_cell(fps),
+                    interval_cell(ratio, times),
+                    Cell(saves, share, share=None if share is None else max(0.0, share)),
+                    text(r.get("note")),
+                )
+            )
+        )
+        if who and ratio is not None:
+            more = [
+                ("steps a second", spread(fps) if fps else "–"), ("ratio", spread(ratio, times)), ("time it takes", saves),
+            ]  # fmt: skip
+            drawn.append(Bar(f"no {who}", ratio, "c2", "", more))
+    chart = ratio_bars("Speed without it", sorted(drawn, key=lambda b: -b.value.mean), "the whole step")
+    columns = ("without", "steps a second", "ratio", "share of the time", "what is left out")
+    return section(
+        title,
+        figure(chart, "Nothing was measured.", "large"),
+        table(Table(columns, cells, title, numeric=(1, 2, 3), wide=(4,))) if cells else Html(),
+        _skipped(rows(result.data.get("rows")), lambda r: shown(r.get("without"))),
+        _repeat(result),
+        note="Where the time goes, asked by leaving work out. Nothing learns well without these parts; it only shows what they cost.",
+        name=name,
+    )
+
+
+def tune(result: Result, name: str, title: str) -> Html:
+    """What was tried on this machine, and what was taken."""
+    evidence = [r for r in rows(result.data.get("evidence")) if interval(r.get("fps")) is not None]
+    drawn, cells = [], []
+    for r in evidence:
+        fps, taken = interval(r.get("fps")), r.get("chosen") is True
+        assert fps is not None
+        label = f"{text(r.get('knob'), '?').replace('_', ' ')} {shown(r.get('value'))}"
+        drawn.append(Bar(label, fps, "c3" if taken else "c6", strong=taken))
+        cells.append(
+            Row(
+                (
+                    text(r.get("knob"), "?"),
+                    shown(r.get("value")),
+                    interval_cell(fps),
+                    "taken" if taken else "",
+                    text(r.get("promise")),
+                ),
+                marked=taken,
+            )
+        )
+    chosen = ", ".join(f"{k} {shown(v)}" for k, v in mapping(result.data.get("chosen")).items())
+    rungs = ", ".join(map(shown, items(result.data.get("rungs"))))
+    said = f"Taken: {chosen or 'nothing but the defaults'}." + (f" Rungs: {rungs}." if rungs else "")
+    scale = Scale(legend=[("taken", "c3", ""), ("tried", "c6", "")])
+    columns = ("knob", "value", "steps a second", "taken", "promise")
+    return section(
+        title,
+        paragraph(said, "verdict"),
+        figure(bars("Steps a second", drawn, scale), "Nothing was measured.", "large"),
+        table(Table(columns, cells, title, numeric=(2,), css="tried compact")) if cells else Html(),
+        _repeat(result),
+        note="A few seconds of each knob on this machine. A knob is taken only where its interval is above the value before it.",
+        name=name,
+    )
