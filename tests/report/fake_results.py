@@ -82,23 +82,46 @@ def sweep() -> dict[str, Any]:
         {"value": v, "fps": span(300.0 * v**0.7), "score": span(480 - 30 * v, 0.1, 3), "samples_per_step": 32, "state": "measured", "why": None}
         for v in (1, 2, 4, 8)
     ]  # fmt: skip
-    rows.append({"value": 16, "fps": None, "score": None, "samples_per_step": None, "state": "skipped", "why": "out of time"})
+    rows.append(
+        {"value": 16, "fps": None, "score": None, "samples_per_step": None, "state": "skipped", "why": "out of time"}
+    )
     facts = {"setting": "n_envs", "values": [1, 2, 4, 8, 16], "seeds": [1, 2, 3], "curves": curves, "rows": rows}
     return {**head("sweep", "dqnitro sweep envs 1 2 4 8 16"), **facts, "game": "CartPole-v1"}
 
 
 def ablate() -> dict[str, Any]:
-    left = (("bfloat16", "close", 0.55), ("channels-last", "close", 0.81), ("console", "exact", 0.9), ("fused-adam", "close", 1.01))
+    left = (
+        ("bfloat16", "close", 0.55),
+        ("channels-last", "close", 0.81),
+        ("console", "exact", 0.9),
+        ("fused-adam", "close", 1.01),
+    )
     rows = [{"without": None, "fps": span(100), "ratio": span(1, 0), "state": "measured", "why": None, "promise": None}]
     rows += [
         {"without": n, "fps": span(100 * r), "ratio": span(r), "state": "measured", "why": None, "promise": p} for n, p, r in left
     ]  # fmt: skip
-    rows.append({"without": "compile", "fps": None, "ratio": None, "state": "skipped", "why": "no C++ compiler", "promise": "close"})
+    rows.append(
+        {
+            "without": "compile",
+            "fps": None,
+            "ratio": None,
+            "state": "skipped",
+            "why": "no C++ compiler",
+            "promise": "close",
+        }
+    )
     return head("ablate", "dqnitro ablate fast", recipe="fast", rows=rows)
 
 
 def cost() -> dict[str, Any]:
-    left = (("loss", 2.9), ("optimiser", 1.25), ("sampling", 1.1), ("episodic life", 1.0), ("clipping", 1.0), ("reshape", 1.06))
+    left = (
+        ("loss", 2.9),
+        ("optimiser", 1.25),
+        ("sampling", 1.1),
+        ("episodic life", 1.0),
+        ("clipping", 1.0),
+        ("reshape", 1.06),
+    )
     rows = [
         {"without": n, "fps": span(30 * r), "ratio": span(r), "saves_share": 1 - 1 / r, "note": f"everything but {n}", "state": "measured"}
         for n, r in left
@@ -127,7 +150,9 @@ def profile() -> dict[str, Any]:
     tree = node("step", 1.0, node("environment", 0.25), node("acting", 0.1), learning)
     top = [{"op": f"aten::op_{k}", "self_s": 1 / k, "share": 0.25 / k, "calls": 400 * k} for k in range(1, 9)]
     advice = [{"text": "backward takes 30%: try bfloat16", "buys_at_most": 1.43}]
-    return head("profile", "dqnitro profile pong --steps 200", tree=tree, top=top, advice=advice, trace="profile/trace.json")
+    return head(
+        "profile", "dqnitro profile pong --steps 200", tree=tree, top=top, advice=advice, trace="profile/trace.json"
+    )
 
 
 def tune() -> dict[str, Any]:
@@ -142,7 +167,10 @@ def tune() -> dict[str, Any]:
 
 
 def compare() -> dict[str, Any]:
-    runs = [{"name": "pong-a", "scores": span(18.1, 0.05, 100), "fps": span(120)}, {"name": "pong-b", "scores": span(16.2, 0.06, 100), "fps": span(118)}]
+    runs = [
+        {"name": "pong-a", "scores": span(18.1, 0.05, 100), "fps": span(120)},
+        {"name": "pong-b", "scores": span(16.2, 0.06, 100), "fps": span(118)},
+    ]
     return head("compare", "dqnitro compare runs/a runs/b", runs=runs, verdict="a scores higher; the speeds do not differ.", p_value=0.003, difference=span(1.9, 0.3, 100))  # fmt: skip
 
 
@@ -152,18 +180,33 @@ def console() -> dict[str, Any]:
         {"game": g, "threads": t, "rates": {"AtariVec": 6000.0, "AtariVectorEnv": 3000.0}, "ratios": {"AtariVectorEnv": span(2 + k / 10)}, "faster_peer": "AtariVectorEnv"}
         for t in (1, 2) for k, g in enumerate(("pong", "breakout", "seaquest"))
     ]  # fmt: skip
-    old = head("console", "dqnitro bench console", unit="steps per second", rows=rows, geomean={"1": span(2.1), "2": span(2.1)})
+    old = head(
+        "console", "dqnitro bench console", unit="steps per second", rows=rows, geomean={"1": span(2.1), "2": span(2.1)}
+    )
     return {k: v for k, v in old.items() if k not in ("format", "game", "date")}
 
 
 def exact() -> dict[str, Any]:
-    games = [{"game": g, "frames": 300, "games_started": 2, "rewards": 5, "difference": "", "equal": True} for g in ("alien", "pong")]
+    games = [
+        {"game": g, "frames": 300, "games_started": 2, "rewards": 5, "difference": "", "equal": True}
+        for g in ("alien", "pong")
+    ]
     games.append({**games[0], "game": "zaxxon", "equal": False, "difference": "screen at frame 17"})
-    return {"frames": 300, "seed": 1, "different": 1, "games": games, "commit": "0123456789ab", "command": "dqnitro games --check"}
+    return {
+        "frames": 300,
+        "seed": 1,
+        "different": 1,
+        "games": games,
+        "commit": "0123456789ab",
+        "command": "dqnitro games --check",
+    }
 
 
 def trial() -> dict[str, Any]:
-    return {"curve": {f"lr{k}": [[1000 * t, 100 * t, -21 + t / k] for t in range(1, 15)] for k in range(1, 9)}, "solved": {}}
+    return {
+        "curve": {f"lr{k}": [[1000 * t, 100 * t, -21 + t / k] for t in range(1, 15)] for k in range(1, 9)},
+        "solved": {},
+    }
 
 
 ALL = {

@@ -14,10 +14,10 @@ DESCRIPTION = """\
 Write a page: one HTML file that opens anywhere, without a network.
 
 Examples
-  dqnitro report runs/pong-auto-s1-...                  a run: curves, speed, settings, video; into its folder
-  dqnitro report ladders/pong-....json                  a result of the lab: ladder, sweep, ablate, bench, profile, tune
-  dqnitro report results/*.json runs/pong-* --out x.html  all of them on one page; runs by recipe, seeds with a band
-  dqnitro report runs/pong-auto-s1-... --json           where the page is, and the headline numbers
+  dqnitro report runs/pong-auto-s1-...             a run: curves, speed, settings, video; into its folder
+  dqnitro report ladders/pong-....json             a result of the lab: ladder, sweep, ablate, bench, profile, tune
+  dqnitro report results/*.json runs/pong-*        all of them on one page: runs by recipe, seeds with a band
+  dqnitro report runs/pong-auto-s1-... --json      where the page is, and the headline numbers
 
 A run may be in any state: one that is going on is shown as far as it got. Results of older versions stay readable.
 Where the page goes: a run's into its folder as page.html, a result's beside it as NAME.html, several into ./report.html.

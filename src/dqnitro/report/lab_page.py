@@ -35,6 +35,8 @@ from dqnitro.report.run import Run
 from dqnitro.report.run_page import EMBED_BYTES, STATES, machine_fact
 from dqnitro.report.words import bounds, duration, game_name, plural, rate, times, when
 
+SEVERAL = "Speed lab"  # the title of a page about several games
+
 Section = Callable[[Result, str, str], Html]
 
 # kind -> (title, section), in the order of the page; the title of a benchmark is its own.
@@ -95,12 +97,13 @@ def _result(result: Result, results: Sequence[Result], used: dict[str, int]) -> 
 
 
 def _games(runs: Sequence[Run], results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys([*(r.game for r in results if r.game), *(r.env_id for r in runs)]))
+    return list(dict.fromkeys([*(r.game for r in results), *(r.env_id for r in runs)]))
 
 
 def _title(runs: Sequence[Run], results: Sequence[Result]) -> str:
+    """The game, where all is about one; a ladder decides what a page is about."""
     games = [r.game for r in results if r.kind == "ladder" and r.game][:1] or _games(runs, results)
-    return game_name(games[0]) if len(games) == 1 else "Speed lab"
+    return game_name(games[0]) if len(games) == 1 else SEVERAL
 
 
 def _headline(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Path) -> Html:
@@ -113,9 +116,10 @@ def _headline(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Path
         if len(machines) > 1
         else ""
     )
-    big = facts(_big_numbers(runs, results))
+    title, big = _title(runs, results), facts(_big_numbers(runs, results))
+    kicker = "DQNitro" if title == SEVERAL else "DQNitro speed lab"
     head = Html(
-        f'<div class="headline"><p class="kicker">DQNitro speed lab</p><h1>{esc(_title(runs, results))}</h1>'
+        f'<div class="headline"><p class="kicker">{kicker}</p><h1>{esc(title)}</h1>'
         f'<p class="sub">{esc(sub)}</p>{big}{several}</div>'
     )
     best = _best_with_video(runs)

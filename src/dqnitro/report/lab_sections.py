@@ -25,7 +25,7 @@ from dqnitro.report.page import (
 )
 from dqnitro.report.result import Result
 from dqnitro.report.values import Interval, interval, items, mapping, number, rows, text
-from dqnitro.report.words import plural, rate, spread, times
+from dqnitro.report.words import game_name, plural, rate, spread, times
 
 # Columns of a benchmark's table that `compare` writes; every other one is the benchmark's own.
 BENCH_COLUMNS = ("rate", "ratio", "low", "high", "rounds")
@@ -111,10 +111,12 @@ def console(result: Result, name: str, title: str) -> Html:
         peer = text(row.get("faster_peer"))
         ratio, rates = interval(mapping(row.get("ratios")).get(peer)), mapping(row.get("rates"))
         if ratio is not None:
-            drawn.setdefault(threads, []).append(Bar(game, ratio, "c1"))
+            drawn.setdefault(threads, []).append(Bar(game_name(game), ratio, "c1"))
         speeds = [(who, v) for who, raw in rates.items() if (v := number(raw)) is not None]
         told = "; ".join(f"{who} {rate(v)}" for who, v in speeds)
-        lines.append(Row((Cell(game, css="rung"), Cell(threads, threads), interval_cell(ratio, times), peer, told)))
+        lines.append(
+            Row((Cell(game_name(game), css="rung"), Cell(threads, threads), interval_cell(ratio, times), peer, told))
+        )
     for threads, raw in mapping(result.data.get("geomean")).items():
         if (mean := interval(raw)) is not None:
             whole.append(
@@ -127,9 +129,9 @@ def console(result: Result, name: str, title: str) -> Html:
     columns = ("game", "threads", "ratio", "faster peer", "steps a second")
     return section(
         title,
-        paragraph(". ".join(whole), "verdict"),
+        paragraph(". ".join(whole) + "." if whole else "", "verdict"),
         pair(*charts) if charts else Html(),
-        table(Table(columns, lines, title, filter_label="filter games", numeric=(1, 2), wide=(3,)))
+        table(Table(columns, lines, title, filter_label="filter games", numeric=(1, 2), wide=(3, 4), css="long"))
         if lines
         else Html(),
         _repeat(result),
@@ -169,7 +171,7 @@ def sweep(result: Result, name: str, title: str) -> Html:
         if seeds > 1
         else "One seed, so no band."
     )
-    columns = (setting, "steps a second", "score", "samples a step")
+    columns = (setting, "steps/s", "score", "samples/step")
     return section(
         title,
         axis_switch(X_AXES, f"{name}-axis") if curves else Html(),
@@ -216,9 +218,7 @@ def ablate(result: Result, name: str, title: str) -> Html:
     return section(
         title,
         figure(chart, "Nothing was measured.", "large"),
-        table(
-            Table(("without", "steps a second", f"× {recipe}", "promise"), cells, title, numeric=(1, 2), css="compact")
-        )
+        table(Table(("without", "steps/s", f"× {recipe}", "promise"), cells, title, numeric=(1, 2), css="compact"))
         if cells
         else Html(),
         _skipped(lines, lambda r: f"without {shown(r.get('without'))}"),
@@ -253,11 +253,11 @@ def cost(result: Result, name: str, title: str) -> Html:
             ]  # fmt: skip
             drawn.append(Bar(f"no {who}", ratio, "c2", "", more))
     chart = ratio_bars("Speed without it", sorted(drawn, key=lambda b: -b.value.mean), "the whole step")
-    columns = ("without", "steps a second", "ratio", "share of the time", "what is left out")
+    columns = ("without", "steps/s", "ratio", "share of the time", "what is left out")
     return section(
         title,
         figure(chart, "Nothing was measured.", "large"),
-        table(Table(columns, cells, title, numeric=(1, 2, 3), wide=(4,))) if cells else Html(),
+        table(Table(columns, cells, title, numeric=(1, 2, 3), wide=(1, 4))) if cells else Html(),
         _skipped(rows(result.data.get("rows")), lambda r: shown(r.get("without"))),
         _repeat(result),
         note="Where the time goes, asked by leaving work out. Nothing learns well without these parts; it only shows what they cost.",
@@ -277,7 +277,7 @@ def tune(result: Result, name: str, title: str) -> Html:
         cells.append(
             Row(
                 (
-                    text(r.get("knob"), "?"),
+                    Cell(text(r.get("knob"), "?"), css="rung"),
                     shown(r.get("value")),
                     interval_cell(fps),
                     "taken" if taken else "",
@@ -290,12 +290,12 @@ def tune(result: Result, name: str, title: str) -> Html:
     rungs = ", ".join(map(shown, items(result.data.get("rungs"))))
     said = f"Taken: {chosen or 'nothing but the defaults'}." + (f" Rungs: {rungs}." if rungs else "")
     scale = Scale(legend=[("taken", "c3", ""), ("tried", "c6", "")])
-    columns = ("knob", "value", "steps a second", "taken", "promise")
+    columns = ("knob", "value", "steps/s", "taken", "promise")
     return section(
         title,
         paragraph(said, "verdict"),
         figure(bars("Steps a second", drawn, scale), "Nothing was measured.", "large"),
-        table(Table(columns, cells, title, numeric=(2,), css="tried compact")) if cells else Html(),
+        table(Table(columns, cells, title, numeric=(2,), wide=(3, 4), css="tried compact")) if cells else Html(),
         _repeat(result),
         note="A few seconds of each knob on this machine. A knob is taken only where its interval is above the value before it.",
         name=name,

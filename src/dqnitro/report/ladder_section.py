@@ -50,8 +50,8 @@ class Rung:
         return "" if self.solve_s is None else f"{duration(self.solve_s.mean)}, {text(self.solve.get('how'), '?')}"
 
 
-def rungs_of(result: Result, prefix: str = "rung") -> list[Rung]:
-    return [Rung(row, f"{prefix}-{i}") for i, row in enumerate(rows(result.data.get("rows")))]
+def rungs_of(result: Result, prefix: str = "ladder") -> list[Rung]:
+    return [Rung(row, f"{prefix}-rung-{i}") for i, row in enumerate(rows(result.data.get("rows")))]
 
 
 def top(rungs: Sequence[Rung], promises: Sequence[str]) -> Rung | None:

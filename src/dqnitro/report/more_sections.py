@@ -25,7 +25,7 @@ from dqnitro.report.page import (
 )
 from dqnitro.report.result import Result
 from dqnitro.report.values import interval, items, mapping, number, rows, text
-from dqnitro.report.words import plural, spread, times
+from dqnitro.report.words import game_name, plural, spread, times
 
 DEEPEST = 12  # levels of a profile's tree that are shown
 TRIAL_AXES = {"steps": "steps", "updates": "updates"}
@@ -134,9 +134,7 @@ def compare(result: Result, name: str, title: str) -> Html:
             figure(bars("Score", scores, say=lambda v: f"{v:.4g}"), "No scores."),
             figure(bars("Steps a second", speeds), "No speeds."),
         ),
-        table(Table(("run", "score", "steps a second"), cells, title, numeric=(1, 2), css="compact"))
-        if cells
-        else Html(),
+        table(Table(("run", "score", "steps/s"), cells, title, numeric=(1, 2), css="compact")) if cells else Html(),
         command("repeat", result.command) if result.command else Html(),
         note="; ".join(facts),
         name=name,
@@ -154,7 +152,7 @@ def exact(result: Result, name: str, title: str) -> Html:
     cells = [
         Row(
             (
-                Cell(text(g.get("game"), "?"), css="rung"),
+                Cell(game_name(text(g.get("game"), "?")), css="rung"),
                 "equal" if g.get("equal") is True else Cell(text(g.get("difference")) or "different", css="differs"),
                 Cell(shown(g.get("frames")), number(g.get("frames"))),
                 Cell(shown(g.get("games_started")), number(g.get("games_started"))),

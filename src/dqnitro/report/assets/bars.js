@@ -13,7 +13,7 @@ const widest = (texts) => Math.ceil(Math.max(0, ...texts.map(textWidth)));
 
 // Labels stand beside the bars, above them where long ones would leave no room; the values stand at the ends of the bars.
 function rowLayout(width, labels, texts) {
-  const words = 14 + widest(labels), narrow = width < NARROW && words > width * 0.24, row = narrow ? 44 : 30;
+  const words = 14 + widest(labels), narrow = width < NARROW && words > width * 0.32, row = narrow ? 44 : 30;
   const left = narrow ? 1 : Math.min(width * 0.38, words), right = Math.max(left + 60, width - 12 - widest(texts));
   return { narrow, row, left, right, top: 20, bottom: 26, middle: (i) => 20 + i * row + (narrow ? 30 : 15) };
 }
@@ -31,7 +31,7 @@ function barScale(chart, scale, layout) {
   [low, high] = [Math.min(low, from), Math.max(high, from)];
   if (low === high) high = low + 1;
   // A difference that is not there must not fill the chart.
-  if (from === 1) [low, high] = [Math.min(low, 0.8), Math.max(high, 1.2)];
+  if (from === 1 && high - low < 0.4) [low, high] = [Math.min(low, 0.8), Math.max(high, 1.2)];
   const pad = from === 0 ? 0 : (high - low) * 0.04;
   const to = linear([low - (low < from ? pad : 0), high + pad], [layout.left, layout.right]);
   return { to, ticks: ticks(low - pad, high + pad, niceStep(high - low, (layout.right - layout.left) / 80)), from };
@@ -64,7 +64,7 @@ function drawRows(figure, chart, label, texts, scaleOf, drawRow, tipOf) {
     const scale = scaleOf(layout), next = rowPicture(chart, width, layout, scale);
     if (chart.base) {
       const px = scale.to(chart.base.value), end = layout.top + chart.rows.length * layout.row;
-      next.image.append(svg("line", { class: "base-line", x1: px, x2: px, y1: layout.top - 4, y2: end }));
+      next.here.after(svg("line", { class: "base-line", x1: px, x2: px, y1: layout.top - 4, y2: end }));
       next.image.append(svg("text", { class: "base-label", x: Math.max(px, layout.left), y: 11, "text-anchor": px > width - 60 ? "end" : px < 40 ? "start" : "middle" }, chart.base.label));
     }
     chart.rows.forEach((r, i) => drawRow(next.image, r, i, layout, scale));
@@ -83,7 +83,7 @@ function drawRows(figure, chart, label, texts, scaleOf, drawRow, tipOf) {
   explore(plot, () => chart.rows.length, at, show, () => { view.here.setAttribute("visibility", "hidden"); tip.hide(); shown = null; }, true);
   const follow = () => { if (shown !== null && chart.rows[shown].target) reveal(chart.rows[shown].target); };
   plot.addEventListener("click", follow);
-  plot.addEventListener("keydown", (e) => { if (e.key === "Enter") follow(); });
+  plot.addEventListener("keydown", (e) => { if (e.key === "Enter") { e.preventDefault(); follow(); } }); // else its keypress would close what it opened
   draw();
   onResize(plot, draw);
   return draw;
