@@ -46,7 +46,7 @@ def ladder() -> dict[str, Any]:
         on = "baseline" if aside else below
         learn = SHARE["learn"] * (1 - 0.06 * i)
         rows.append({
-            "name": name, "promise": promise, "climbed": [name] if aside else list(climbed), "on": on,
+            "name": name, "promise": promise, "climbed": [name] if aside else list(climbed), "on": on, "aside": aside, "frames_per_step": 4,
             "what": f"What {name} does, in a sentence. And one more sentence to see how two of them look.",
             "hurts": "" if name == "baseline" else "Where there is nothing to gain.",
             "notes_say": "1.4 times the frames a second" if i % 2 else None, "state": "measured", "why": None,
@@ -64,7 +64,15 @@ def ladder() -> dict[str, Any]:
          "notes_say": None, "state": "skipped", "why": why, "solve": None}
         for n, p, why in SKIPPED
     ]  # fmt: skip
-    return head("ladder", "dqnitro ladder pong --minutes 9", to="baseline", minutes=9.0, rows=rows, notes={})
+    return head(
+        "ladder",
+        "dqnitro ladder pong --minutes 9",
+        to="baseline",
+        minutes=9.0,
+        rows=rows,
+        notes={"replay": "a small replay", "measuring_share": 0.0003},
+        interrupted=None,
+    )
 
 
 def sweep() -> dict[str, Any]:
@@ -132,13 +140,22 @@ def cost() -> dict[str, Any]:
 def bench() -> dict[str, Any]:
     ratios = {"OpenCV area": 1.0, "OpenCV linear": 1.8, "Pillow": 0.31, "torch": 0.12}
     table = {
-        n: {"rate": 12_000 * r, "ratio": r, "low": 0.97 * r, "high": 1.04 * r, "rounds": 6, "largest_difference": d}
+        n: {
+            "rate": 12_000 * r,
+            "ratio": r,
+            "low": 0.97 * r,
+            "high": 1.04 * r,
+            "rounds": 6,
+            "to": "OpenCV area",
+            "off": d,
+        }
         for (n, r), d in zip(ratios.items(), (0, 31, 4, 9), strict=True)
     }
     rates = {n: [12_000 * r] * 6 for n, r in ratios.items()}
     return head(
-        "resize", "dqnitro bench resize", title="Resizing frames", unit="frames/s", to="OpenCV area", rates=rates, table=table,
-        skipped={"CUDA": "no CUDA device here"}, verdict="OpenCV's linear is 1.8 times its area, and up to 31 grey levels off.",
+        "resize", "dqnitro bench resize", title="210x160 screens to 84x84", unit="frames/s", to="OpenCV area", rates=rates, table=table,
+        columns={"off": "largest difference"}, skipped={"CUDA": "no CUDA device here"},
+        verdict="OpenCV's linear is 1.8 times its area, and up to 31 grey levels off.",
     )  # fmt: skip
 
 
@@ -149,21 +166,37 @@ def profile() -> dict[str, Any]:
     learning = node("learning", 0.6, node("loss", 0.2), node("backward", 0.3), node("optimiser", 0.1))
     tree = node("step", 1.0, node("environment", 0.25), node("acting", 0.1), learning)
     top = [{"op": f"aten::op_{k}", "self_s": 1 / k, "share": 0.25 / k, "calls": 400 * k} for k in range(1, 9)]
-    advice = [{"text": "backward takes 30%: try bfloat16", "buys_at_most": 1.43}]
+    advice = [{"text": f"part {k} takes 30%: try bfloat16", "buys_at_most": 1.43} for k in range(6)]
     return head(
         "profile", "dqnitro profile pong --steps 200", tree=tree, top=top, advice=advice, trace="profile/trace.json"
     )
 
 
 def tune() -> dict[str, Any]:
+    tried = (
+        ("as it is", "", 80, True, ""), ("torch_threads", 2, 120, True, "close"), ("rung", "with bfloat16", 190, True, "close"),
+        ("env_threads", 2, 79, False, "exact"), ("rung", "with console", None, False, "exact"),
+    )  # fmt: skip
     evidence = [
-        {"knob": k, "value": v, "fps": span(f), "chosen": c, "promise": p}
-        for k, v, f, c, p in (
-            ("torch_threads", 1, 80, False, "close"), ("torch_threads", 2, 120, True, "close"), ("wrappers", "bfloat16", 190, True, "close"),
-            ("env_threads", 2, 189, False, "exact"),
-        )
+        {"recipe": recipe, "knob": k, "value": v, "fps": span(f) if f else None, "ratio": span(f / 80) if f and f != 80 else None,
+         "chosen": c, "promise": p, "state": "measured" if f else "skipped", "why": None if f else "no compiler here"}
+        for recipe in ("auto", "fast") for k, v, f, c, p in tried
     ]  # fmt: skip
-    return head("tune", "dqnitro tune", chosen={"torch_threads": 2}, rungs=["bfloat16"], evidence=evidence)
+    found = {
+        "chosen": {"torch_threads": 2},
+        "rungs": ["bfloat16"],
+        "gain": span(2.4),
+        "turned": ["torch_threads"],
+        "dropped": {},
+    }
+    return head(
+        "tune",
+        "dqnitro tune",
+        chosen={"torch_threads": 2},
+        rungs=["bfloat16"],
+        evidence=evidence,
+        recipes={"auto": found, "fast": found},
+    )
 
 
 def compare() -> dict[str, Any]:
@@ -171,7 +204,7 @@ def compare() -> dict[str, Any]:
         {"name": "pong-a", "scores": span(18.1, 0.05, 100), "fps": span(120)},
         {"name": "pong-b", "scores": span(16.2, 0.06, 100), "fps": span(118)},
     ]
-    return head("compare", "dqnitro compare runs/a runs/b", runs=runs, verdict="a scores higher; the speeds do not differ.", p_value=0.003, difference=span(1.9, 0.3, 100))  # fmt: skip
+    return head("compare", "dqnitro compare runs/a runs/b", runs=runs, verdict="a scores higher", sentences=["a scores higher", "the speeds do not differ"], p_value=0.003, difference=span(1.9, 0.3, 100))  # fmt: skip
 
 
 def console() -> dict[str, Any]:

@@ -92,6 +92,35 @@ def test_a_fast_learning_rung_below_spoils_the_same_learning(tmp_path: pathlib.P
     assert re.search(r"same learning3\.37×", Tags(page_of(tmp_path / "l.json")).text)
 
 
+def test_what_stands_aside_is_not_the_top_of_the_climb(tmp_path: pathlib.Path) -> None:
+    data = fake_results.ladder()
+    data["rows"][6]["aside"] = True
+    (tmp_path / "l.json").write_text(json.dumps(data))
+    assert re.search(
+        r"same learning1\.83×\[1\.78, 1\.89\] up to channels-last", Tags(page_of(tmp_path / "l.json")).text
+    )
+
+
+def test_a_benchmark_shows_its_own_columns_and_its_verdict(tmp_path: pathlib.Path) -> None:
+    text = Tags(page_of(*fake_results.write(tmp_path, "bench"))).text
+    for words in (
+        "largest difference",
+        "21,600",
+        "1.80×[1.75, 1.87]",
+        "up to 31 grey levels off",
+        "CUDA: no CUDA device here",
+    ):
+        assert words in text
+
+
+def test_tuning_tells_what_was_taken_for_each_recipe(tmp_path: pathlib.Path) -> None:
+    page = page_of(*fake_results.write(tmp_path, "tune"))
+    text = Tags(page).text
+    for recipe in ("Auto", "Fast"):
+        assert f"{recipe}: torch threads 2; rungs bfloat16; 2.40× [2.33, 2.47] as before." in text
+    assert "rung with console: no compiler here" in text and page.count('<tr class="marked">') == 4
+
+
 def test_two_results_of_a_kind_have_names_of_their_own(tmp_path: pathlib.Path) -> None:
     a, b = tmp_path / "first.json", tmp_path / "second.json"
     for path in (a, b):

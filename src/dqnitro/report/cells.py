@@ -25,7 +25,7 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if (v := number(value)) is not None:
-        return f"{v:,}" if isinstance(v, int) else f"{v:,.4g}"
+        return f"{v:,}" if isinstance(v, int) else f"{v:,.0f}" if abs(v) >= 1_000 else f"{v:.3g}"
     if isinstance(value, list):
         return ", ".join(map(shown, value))
     return "–" if value is None else str(value)

@@ -71,8 +71,10 @@ def bars(title: str, rows: Sequence[Bar], scale: Scale = PLAIN, say: Say = rate)
 
 
 def ratio_bars(title: str, rows: Sequence[Bar], to: str) -> Chart | None:
-    """Ratios to one contender: bars begin at 1."""
-    return bars(title, rows, Scale(origin=1.0, base=(1.0, to), tick="×"), times)
+    """Ratios to one contender: bars begin at 1. Where they span decades, powers of ten are on offer."""
+    values = [b.value.mean for b in rows]
+    wide = bool(values) and min(values) > 0 and max(values) / min(values) > 20
+    return bars(title, rows, Scale(origin=1.0, base=(1.0, to), tick="×", switch=wide), times)
 
 
 def promise_legend(promises: Sequence[str]) -> list[tuple[str, str, str]]:

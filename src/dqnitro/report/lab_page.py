@@ -81,7 +81,7 @@ def render_lab(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Pat
 def _result(result: Result, results: Sequence[Result], used: dict[str, int]) -> tuple[str, str, Html]:
     title, make = SECTIONS[result.kind]
     if result.kind == "bench":
-        title = str(result.data.get("title") or BENCH_TITLES.get(result.what, f"Benchmark {result.what}"))
+        title = BENCH_TITLES.get(result.what) or str(result.data.get("title") or f"Benchmark {result.what}")
     if result.kind == "sweep":
         title = f"Sweep over {result.data.get('setting', 'a setting')}"
     if result.kind == "ablate" and result.data.get("recipe"):

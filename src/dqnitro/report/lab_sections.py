@@ -8,7 +8,7 @@ from typing import Any
 from dqnitro.report.cells import interval_cell, number_cell, shown
 from dqnitro.report.charts import X_AXES
 from dqnitro.report.groups import mean_curves
-from dqnitro.report.lab_charts import Bar, Scale, bars, promise_color, promise_legend, ratio_bars
+from dqnitro.report.lab_charts import Bar, bars, promise_color, promise_legend, ratio_bars
 from dqnitro.report.page import (
     Cell,
     Html,
@@ -27,8 +27,8 @@ from dqnitro.report.result import Result
 from dqnitro.report.values import Interval, interval, items, mapping, number, rows, text
 from dqnitro.report.words import game_name, plural, rate, spread, times
 
-# Columns of a benchmark's table that `compare` writes; every other one is the benchmark's own.
-BENCH_COLUMNS = ("rate", "ratio", "low", "high", "rounds")
+# Columns that every benchmark's table has; the others are its own.
+BENCH_COLUMNS = ("rate", "ratio", "low", "high", "rounds", "to")
 
 
 def _repeat(result: Result) -> Html:
@@ -49,33 +49,36 @@ def _is_skipped(row: dict[str, Any]) -> bool:
 
 
 def bench(result: Result, name: str, title: str) -> Html:
-    """Contenders at one job."""
-    data, to = result.data, text(result.data.get("to"))
+    """Contenders at one job. Each has its own reference, for most benchmarks the same one."""
+    data, unit = result.data, text(result.data.get("unit"), "rate")
     contenders = {k: v for k, raw in mapping(data.get("table")).items() if (v := mapping(raw))}
-    extra = list(dict.fromkeys(k for v in contenders.values() for k in v if k not in BENCH_COLUMNS))
+    headings = {str(k): shown(v) for k, v in mapping(data.get("columns")).items()}
+    extra = list(headings) or list(dict.fromkeys(k for v in contenders.values() for k in v if k not in BENCH_COLUMNS))
+    to = text(data.get("to"))
     drawn, lines = [], []
     for who, row in contenders.items():
-        value, ratio = number(row.get("rate")), _ratio(row)
-        more = [(text(data.get("unit"), "rate"), "–" if value is None else rate(value))]
-        more += [(f"ratio to {to}", spread(ratio, times))] if ratio else []
-        more += [(k.replace("_", " "), shown(row[k])) for k in extra if k in row]
+        value, ratio, versus = number(row.get("rate")), _ratio(row), text(row.get("to"), to)
+        own = [(headings.get(k, k.replace("_", " ")), row.get(k)) for k in extra]
         if ratio is not None:
-            end = f"{times(ratio.mean)}" + ("" if value is None else f" · {rate(value)}")
-            drawn.append(Bar(who, ratio, "c6" if who == to else "c1", end, more, strong=who == to))
-        cells = (
-            Cell(who, css="rung"),
-            number_cell(value),
-            interval_cell(ratio, times),
-            *(Cell(shown(row.get(k)), row[k] if number(row.get(k)) is not None else None) for k in extra),
+            more = [(unit, "–" if value is None else rate(value)), (f"ratio to {versus}", spread(ratio, times))]
+            more += [(k, shown(v)) for k, v in own if v is not None]
+            end = times(ratio.mean) + ("" if value is None else f" · {rate(value)}")
+            drawn.append(Bar(who, ratio, "c6" if who == versus else "c1", end, more, strong=who == versus))
+        cells = [Cell(shown(v), v if number(v) is not None else None) for _, v in own]
+        same = who == versus and ratio is not None
+        lines.append(
+            Row(
+                (
+                    Cell(who, css="rung"),
+                    number_cell(value),
+                    Cell("1", 1) if same else interval_cell(ratio, times),
+                    *cells,
+                )
+            )
         )
-        lines.append(Row(cells, marked=False))
-    columns = (
-        "contender",
-        text(data.get("unit"), "rate"),
-        f"× {to}" if to else "ratio",
-        *(k.replace("_", " ") for k in extra),
-    )
+    columns = ("contender", unit, f"× {to}" if to else "ratio", *(headings.get(k, k.replace("_", " ")) for k in extra))
     numeric = [i for i in range(1, len(columns)) if any(r.cells[i].sort is not None for r in lines)]
+    said = text(data.get("title"))
     return section(
         title,
         paragraph(text(data.get("verdict")), "verdict"),
@@ -83,7 +86,7 @@ def bench(result: Result, name: str, title: str) -> Html:
         table(Table(columns, lines, title, numeric=numeric, css="compact")) if lines else Html(),
         _not_measured(mapping(data.get("skipped"))),
         _repeat(result),
-        note=_rounds(result),
+        note=f"{said[:1].upper()}{said[1:]}. {_rounds(result)}" if said else _rounds(result),
         name=name,
     )
 
@@ -160,6 +163,7 @@ def sweep(result: Result, name: str, title: str) -> Html:
                 interval_cell(interval(r.get("fps"))),
                 interval_cell(interval(r.get("score")), lambda v: f"{v:.4g}"),
                 number_cell(number(r.get("samples_per_step")), lambda v: f"{v:.3g}"),
+                text(r.get("why")),
             )
         )
         for r in lines
@@ -171,7 +175,10 @@ def sweep(result: Result, name: str, title: str) -> Html:
         if seeds > 1
         else "One seed, so no band."
     )
-    columns = (setting, "steps/s", "score", "samples/step")
+    columns = [setting, "steps/s", "score", "samples/step", "remark"]
+    if not any(row.cells[-1] for row in cells):
+        columns.pop()
+        cells = [Row(row.cells[:-1]) for row in cells]
     return section(
         title,
         axis_switch(X_AXES, f"{name}-axis") if curves else Html(),
@@ -266,37 +273,70 @@ def cost(result: Result, name: str, title: str) -> Html:
 
 
 def tune(result: Result, name: str, title: str) -> Html:
-    """What was tried on this machine, and what was taken."""
-    evidence = [r for r in rows(result.data.get("evidence")) if interval(r.get("fps")) is not None]
-    drawn, cells = [], []
-    for r in evidence:
-        fps, taken = interval(r.get("fps")), r.get("chosen") is True
-        assert fps is not None
-        label = f"{text(r.get('knob'), '?').replace('_', ' ')} {shown(r.get('value'))}"
-        drawn.append(Bar(label, fps, "c3" if taken else "c6", strong=taken))
-        cells.append(
-            Row(
-                (
-                    Cell(text(r.get("knob"), "?"), css="rung"),
-                    shown(r.get("value")),
-                    interval_cell(fps),
-                    "taken" if taken else "",
-                    text(r.get("promise")),
-                ),
-                marked=taken,
-            )
-        )
-    chosen = ", ".join(f"{k} {shown(v)}" for k, v in mapping(result.data.get("chosen")).items())
-    rungs = ", ".join(map(shown, items(result.data.get("rungs"))))
-    said = f"Taken: {chosen or 'nothing but the defaults'}." + (f" Rungs: {rungs}." if rungs else "")
-    scale = Scale(legend=[("taken", "c3", ""), ("tried", "c6", "")])
-    columns = ("knob", "value", "steps/s", "taken", "promise")
+    """What was tried on this machine, and what was taken, recipe by recipe."""
+    evidence = rows(result.data.get("evidence"))
+    parts = []
+    for recipe in dict.fromkeys(text(r.get("recipe")) for r in evidence):
+        mine = [r for r in evidence if text(r.get("recipe")) == recipe]
+        parts += _tuned(recipe, mine, mapping(mapping(result.data.get("recipes")).get(recipe)) or result.data)
     return section(
         title,
-        paragraph(said, "verdict"),
-        figure(bars("Steps a second", drawn, scale), "Nothing was measured.", "large"),
-        table(Table(columns, cells, title, numeric=(2,), wide=(3, 4), css="tried compact")) if cells else Html(),
+        *parts or [figure(None, "Nothing was measured.")],
         _repeat(result),
-        note="A few seconds of each knob on this machine. A knob is taken only where its interval is above the value before it.",
+        note="A few seconds of each knob on this machine. A knob is taken only where it leaves learning as it is and its interval "
+        "is above what was there before.",
         name=name,
     )
+
+
+def _tuned(recipe: str, evidence: Sequence[dict[str, Any]], taken: dict[str, Any]) -> list[Html]:
+    """The chart and the table of one recipe."""
+    drawn, cells = [], []
+    measured = [r for r in evidence if interval(r.get("fps")) is not None]
+    ratios = any(interval(r.get("ratio")) for r in measured)
+    for r in measured:
+        fps, ratio, chosen = interval(r.get("fps")), interval(r.get("ratio")), r.get("chosen") is True
+        assert fps is not None
+        knob, promise = text(r.get("knob"), "?").replace("_", " "), text(r.get("promise"))
+        value = ratio if ratios else fps
+        if value is not None:
+            more = [("steps a second", spread(fps)), *([("ratio", spread(ratio, times))] if ratio else [])]
+            more += [("promise", promise)] if promise else []
+            drawn.append(
+                Bar(f"{knob} {shown(r.get('value'))}".strip(), value, "c3" if chosen else "c6", "", more, strong=chosen)
+            )
+        mark = "taken" if chosen and ratio is not None else ""
+        row = (
+            Cell(knob, css="rung"),
+            shown(r.get("value")),
+            interval_cell(fps),
+            interval_cell(ratio, times),
+            mark,
+            promise,
+        )
+        cells.append(Row(row, marked=bool(mark)))
+    about = recipe or "the recipe"
+    if ratios:
+        chart = ratio_bars(f"Ratio to {about} as it is", drawn, "as it is")
+    else:
+        chart = bars("Steps a second", drawn)
+    if chart is not None:
+        chart["legend"] = [{"name": n, "color": c, "about": ""} for n, c in (("taken", "c3"), ("tried", "c6"))]
+    chosen = ", ".join(f"{k.replace('_', ' ')} {shown(v)}" for k, v in mapping(taken.get("chosen")).items())
+    rungs = ", ".join(map(shown, items(taken.get("rungs"))))
+    gain = interval(taken.get("gain"))
+    said = f"{about[:1].upper()}{about[1:]}: {chosen or 'no setting was changed'}"
+    said += (f"; rungs {rungs}" if rungs else "") + (f"; {spread(gain, times)} as before" if gain else "") + "."
+    columns = ("knob", "value", "steps/s", "ratio", "taken", "promise")
+    return [
+        paragraph(said, "verdict"),
+        figure(chart, "Nothing was measured.", "large"),
+        table(Table(columns, cells, about, numeric=(2, 3), wide=(2, 4, 5), css="tried compact")) if cells else Html(),
+        _not_measured(
+            {
+                f"{text(r.get('knob'), '?')} {shown(r.get('value'))}": r.get("why") or "no reason given"
+                for r in evidence
+                if r not in measured
+            }
+        ),
+    ]

@@ -40,6 +40,7 @@ class Rung:
         self.fps, self.gain, self.total = (interval(row.get(k)) for k in ("fps", "gain", "total"))
         self.measured = row.get("state") != "skipped" and self.fps is not None
         self.why = text(row.get("why"), "no reason given")
+        self.aside = row.get("aside") is True  # measured at its place, but nothing stands on it
         self.climbed = [str(n) for n in items(row.get("climbed"))]
         self.solve = mapping(row.get("solve"))
         self.solve_s = interval(self.solve.get("seconds"))
@@ -55,12 +56,16 @@ def rungs_of(result: Result, prefix: str = "ladder") -> list[Rung]:
 
 
 def top(rungs: Sequence[Rung], promises: Sequence[str]) -> Rung | None:
-    """The fastest rung that stands on no other promise than these."""
+    """The fastest rung of the climb that stands on no other promise than these."""
     kept = {r.name: r.promise for r in rungs}
     fit = [
         r
         for r in rungs
-        if r.measured and r.total and r.climbed and all(kept.get(n, "?") in promises for n in (r.name, *r.climbed))
+        if r.measured
+        and r.total
+        and r.climbed
+        and not r.aside
+        and all(kept.get(n, "?") in promises for n in (r.name, *r.climbed))
     ]
     return max(fit, key=lambda r: r.total.mean if r.total else 0.0, default=None)
 
@@ -74,6 +79,7 @@ def ladder_section(result: Result, name: str, title: str) -> Html:
         table(_table(measured, result)) if measured else Html(),
         _skipped(skipped),
         figure(_shares(measured), "The time of the phases was not measured.", "large") if measured else Html(),
+        *(paragraph(n, "note") for n in _remarks(result)),
         command("repeat", result.command) if result.command else Html(),
     ]
     return section(title, *parts, note=_note(result, measured, skipped), name=name)
@@ -93,6 +99,16 @@ def _note(result: Result, measured: Sequence[Rung], skipped: Sequence[Rung]) -> 
         f"One change at a time, each on top of the ones before it: steps a second, 95% intervals{turns}. "
         f"Gain is the ratio to the rung that it stands on.{ratio}{left}"
     )
+
+
+def _remarks(result: Result) -> list[str]:
+    """How it was measured, in the lab's own words."""
+    said = [text(v) for k, v in mapping(result.data.get("notes")).items() if text(v)]
+    share = number(mapping(result.data.get("notes")).get("measuring_share"))
+    said += [f"measuring took {share:.2%} of the time"] if share is not None else []
+    out = [f"{'; '.join(said)[:1].upper()}{'; '.join(said)[1:]}."] if said else []
+    stopped = result.data.get("interrupted")
+    return [*out, f"Stopped early ({stopped}): whole rounds only."] if stopped else out
 
 
 def _chart(measured: Sequence[Rung]) -> dict[str, Any] | None:
@@ -132,18 +148,24 @@ def _facts(r: Rung) -> list[tuple[str, str]]:
         ("updates_per_s", "updates a second"),
         ("samples_per_step", "samples a step"),
     ):
-        if (value := number(r.row.get(key))) is not None:
+        value = _frames(r) if key == "frames_per_s" else number(r.row.get(key))
+        if value is not None:
             out.append((label, rate(value)))
     if r.solved:
         out.append(("time to solve", r.solved))
     return out
 
 
+def _frames(r: Rung) -> float | None:
+    """Console frames a second; None where a step is one frame and they say nothing new."""
+    return None if number(r.row.get("frames_per_step")) == 1 else number(r.row.get("frames_per_s"))
+
+
 def _table(measured: Sequence[Rung], result: Result) -> Table:
     shown = []
     for r in measured:
         differs = r.row.get("equal_ratio") is False
-        samples, frames = number(r.row.get("samples_per_step")), number(r.row.get("frames_per_s"))
+        samples, frames = number(r.row.get("samples_per_step")), _frames(r)
         cells = (
             Cell(r.name, css="rung"),
             interval_cell(r.fps, rate),
@@ -192,6 +214,7 @@ def _detail(r: Rung, result: Result) -> Html:
         ("measured here", measured),
         ("time to solve from", source),
         ("rungs in force", ", ".join(r.climbed)),
+        ("in the climb", "measured at its place and taken off again: nothing stands on it" if r.aside else ""),
     ]
     return join(described(terms), _train(r, result))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dqnitro.report.cells import interval_cell, number_cell, shown
@@ -28,6 +29,7 @@ from dqnitro.report.values import interval, items, mapping, number, rows, text
 from dqnitro.report.words import game_name, plural, spread, times
 
 DEEPEST = 12  # levels of a profile's tree that are shown
+FIRST = 4  # pieces of advice that are shown at once
 TRIAL_AXES = {"steps": "steps", "updates": "updates"}
 
 
@@ -38,7 +40,7 @@ def profile(result: Result, name: str, title: str) -> Html:
         Row(
             (
                 Cell(text(r.get("op"), "?"), css="name"),
-                _seconds(r.get("self_s")),
+                _ms(r.get("self_s")),
                 _share(r.get("share")),
                 Cell(shown(r.get("calls")), number(r.get("calls"))),
             )
@@ -50,20 +52,19 @@ def profile(result: Result, name: str, title: str) -> Html:
         for a in rows(result.data.get("advice"))
         if text(a.get("text"))
     ]
-    said = Html(f'<ul class="advice">{"".join(advice)}</ul>') if advice else Html()
+    said = _bullets(advice[:FIRST])
+    if len(advice) > FIRST:
+        rest = len(advice) - FIRST
+        said = Html(f"{said}<details><summary>{rest} smaller ones</summary>{_bullets(advice[FIRST:])}</details>")
     trace = text(result.data.get("trace"))
     return section(
         title,
         said,
-        table(Table(("where", "seconds", "share", "calls"), tree, title, numeric=(1, 2, 3), css="tree compact"))
+        table(Table(("where", "ms", "share", "calls"), tree, title, numeric=(1, 2, 3), css="tree compact"))
         if tree
         else paragraph("The profile holds no tree.", "empty"),
         paragraph("Top operations", "subtitle") if top else Html(),
-        table(
-            Table(
-                ("operation", "own seconds", "share", "calls"), top, "Top operations", numeric=(1, 2, 3), css="compact"
-            )
-        )
+        table(Table(("operation", "own ms", "share", "calls"), top, "Top operations", numeric=(1, 2, 3), css="compact"))
         if top
         else Html(),
         paragraph(f"The trace opens in Perfetto: {trace}" if trace else "", "note"),
@@ -72,13 +73,18 @@ def profile(result: Result, name: str, title: str) -> Html:
     )
 
 
+def _bullets(lines: Sequence[str]) -> Html:
+    """A list of lines that are markup already."""
+    return Html(f'<ul class="advice">{"".join(lines)}</ul>') if lines else Html()
+
+
 def _branch(node: dict[str, Any], depth: int) -> list[Row]:
     if not node or depth > DEEPEST:
         return []
     label = Html(f'<span style="padding-left:{1.2 * depth:.1f}em">{esc(text(node.get("name"), "?"))}</span>')
     cells = (
         Cell(label),
-        _seconds(node.get("seconds")),
+        _ms(node.get("seconds")),
         _share(node.get("share")),
         Cell(shown(node.get("calls")), number(node.get("calls"))),
     )
@@ -86,8 +92,8 @@ def _branch(node: dict[str, Any], depth: int) -> list[Row]:
     return [Row(cells), *children]
 
 
-def _seconds(x: Any) -> Cell:
-    return number_cell(number(x), lambda v: f"{v:.3f}")
+def _ms(x: Any) -> Cell:
+    return number_cell(number(x), lambda v: f"{1000 * v:,.1f}")
 
 
 def _share(x: Any) -> Cell:
@@ -97,7 +103,7 @@ def _share(x: Any) -> Cell:
 
 def _at_most(advice: dict[str, Any]) -> str:
     v = number(advice.get("buys_at_most"))
-    return "" if v is None else f" <small>buys at most {times(v)}</small>"
+    return "" if v is None or "at most" in text(advice.get("text")) else f" <small>buys at most {times(v)}</small>"
 
 
 def compare(result: Result, name: str, title: str) -> Html:
@@ -127,16 +133,18 @@ def compare(result: Result, name: str, title: str) -> Html:
         )
         for r in runs
     ]
+    said = [f"<li>{esc(s)}</li>" for raw in items(result.data.get("sentences")) if (s := text(raw))]
+    verdict = text(result.data.get("verdict"))
     return section(
         title,
-        paragraph(text(result.data.get("verdict")), "verdict"),
+        _bullets(said) or paragraph(verdict, "verdict"),
         pair(
             figure(bars("Score", scores, say=lambda v: f"{v:.4g}"), "No scores."),
             figure(bars("Steps a second", speeds), "No speeds."),
         ),
         table(Table(("run", "score", "steps/s"), cells, title, numeric=(1, 2), css="compact")) if cells else Html(),
         command("repeat", result.command) if result.command else Html(),
-        note="; ".join(facts),
+        note="" if "p =" in verdict else "; ".join(facts),
         name=name,
     )
 
