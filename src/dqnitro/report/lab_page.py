@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from dqnitro.report import charts, lab_sections, more_sections
-from dqnitro.report.groups import group_runs, learning_curves
+from dqnitro.report.groups import WHAT_BANDS_ARE, group_runs, learning_curves
 from dqnitro.report.lab_charts import time_stacks
 from dqnitro.report.ladder_section import SAME_LEARNING, ladder_section, rungs_of, top
 from dqnitro.report.page import (
@@ -177,7 +177,7 @@ def _runs(runs: Sequence[Run], path: pathlib.Path) -> list[tuple[str, str, Html]
         name, title = f"learning-{i + 1}", f"Learning {game_name(game)}"
         several = any(len(g.runs) > 1 for g in mine)
         note = (
-            "Runs that differ only in their seed are one curve; the band is the 95% interval of their mean. A run that was solved keeps its last value."
+            f"Runs that differ only in their seed are one curve. {WHAT_BANDS_ARE} A run that was solved keeps its last value."
             if several
             else "One run a curve."
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from dqnitro.report.cells import interval_cell, number_cell, shown
 from dqnitro.report.charts import X_AXES
-from dqnitro.report.groups import mean_curves
+from dqnitro.report.groups import WHAT_BANDS_ARE, mean_curves
 from dqnitro.report.lab_charts import Bar, bars, promise_color, promise_legend, ratio_bars
 from dqnitro.report.page import (
     Cell,
@@ -16,8 +16,8 @@ from dqnitro.report.page import (
     Table,
     axis_switch,
     command,
+    esc,
     figure,
-    join,
     pair,
     paragraph,
     section,
@@ -36,8 +36,8 @@ def _repeat(result: Result) -> Html:
 
 
 def _not_measured(reasons: dict[str, Any]) -> Html:
-    said = [paragraph(f"Not measured: {name}: {shown(why)}", "note") for name, why in reasons.items()]
-    return join(*said)
+    said = "".join(f"<li><b>{esc(name)}</b> {esc(shown(why))}</li>" for name, why in reasons.items())
+    return Html(f'<div class="left-out"><p>Not measured</p><ul>{said}</ul></div>') if said else Html()
 
 
 def _skipped(result_rows: Sequence[dict[str, Any]], name: Callable[[dict[str, Any]], str]) -> Html:
@@ -83,7 +83,9 @@ def bench(result: Result, name: str, title: str) -> Html:
         title,
         paragraph(text(data.get("verdict")), "verdict"),
         figure(ratio_bars(f"Ratio to {to}" if to else "Ratio", drawn, to), "No contender was measured.", "large"),
-        table(Table(columns, lines, title, numeric=numeric, css="compact")) if lines else Html(),
+        table(Table(columns, lines, title, numeric=numeric, wide=range(3, len(columns)), css="compact"))
+        if lines
+        else Html(),
         _not_measured(mapping(data.get("skipped"))),
         _repeat(result),
         note=f"{said[:1].upper()}{said[1:]}. {_rounds(result)}" if said else _rounds(result),
@@ -170,11 +172,7 @@ def sweep(result: Result, name: str, title: str) -> Html:
         if not _is_skipped(r)
     ]
     seeds = len(items(result.data.get("seeds")))
-    note = (
-        f"The band is the 95% interval of the mean over {plural(seeds, 'seed')}."
-        if seeds > 1
-        else "One seed, so no band."
-    )
+    note = WHAT_BANDS_ARE if seeds > 1 else "One seed, so no band."
     columns = [setting, "steps/s", "score", "samples/step", "remark"]
     if not any(row.cells[-1] for row in cells):
         columns.pop()
