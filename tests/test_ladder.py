@@ -48,6 +48,13 @@ def test_a_rung_that_cannot_run_is_listed_last_with_its_reason():
     assert "CartPole-v1 is not an Atari game" in whys
 
 
+def test_a_reason_is_asked_for_where_what_is_replaced_is_gone():
+    after_console, alone = path(BASE, ("console", "linear-resize"))[1], path(BASE, ("linear-resize",))[0]
+    assert after_console.why is None and after_console.config == alone.config
+    (place,) = path(BASE.replace(envs="ale"), ("linear-resize",))
+    assert "envs ale scales by area only" in place.why
+
+
 def test_a_rung_that_changes_nothing_says_so():
     (place,) = path(BASE.replace(replay="frames"), ("frame-replay",))
     assert "would change nothing" in place.why and place.climbed == ()

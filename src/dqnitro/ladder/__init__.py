@@ -65,13 +65,12 @@ def path(base: Config, names: tuple[str, ...]) -> tuple[Place, ...]:
     places: list[Place] = []
     kept: tuple[str, ...] = ()
     for name in names:
-        below = climb(base, kept)
         climbed = in_force((*kept, name))
-        why, config = rung(name).needs(below), below
-        if why is None:
-            config = climb(base, climbed)
-            if config == below:
-                why = "it would change nothing: the settings below it are already so"
+        config = climb(base, climbed[:-1])  # without what it takes off
+        why = rung(name).needs(config)
+        if why is None and rung(name).apply(config) == config:
+            why = "it would change nothing: the settings below it are already so"
+        config = climb(base, kept if why else climbed)
         places.append(Place(name, kept if why else climbed, config, why))
         if why is None and not rung(name).aside:
             kept = climbed
