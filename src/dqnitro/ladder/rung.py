@@ -115,7 +115,7 @@ def needs_float16(c: Config) -> str | None:
     if on_gpu(c):
         return None
     if not cpu_flags() & {"avx512_fp16", "amx_fp16", "asimdhp"}:
-        return "this CPU has no float16 arithmetic; every product would be converted back and forth, ten times slower"
+        return "this CPU has no float16 arithmetic; every product would be converted back and forth, which is many times slower"
     return None
 
 
