@@ -25,12 +25,16 @@ TOLERANCE = {
 }  # seen: 2e-8, 2e-8, 2e-8, 3e-3
 ON_GPU = ("pinned-copies", "play-on-cpu", "play-on-second-gpu", "float16")  # promised for a learner on a GPU
 # Learning rungs are asked whether they change the run at all, and for that a small batch and a small layer do.
-SMALL = {"batch_size": 8, "hidden_units": 32}
+SMALL = {"batch_size": 8, "hidden_units": 32, "first_fill_steps": 50, "max_steps": 62}
 # Pong has no lives, and no reward that clipping would change. Double DQN differs only where the two networks disagree.
 OTHERWISE = {
-    "double": {"batch_size": 32, "hidden_units": 128},
+    "double": {"batch_size": 32, "hidden_units": 128, "max_steps": 74},
     "no-episodic-life": {"env_id": "breakout", "episodic_life": True},
-    "no-clipping": {"env_id": "ms_pacman"},
+    "no-clipping": {
+        "env_id": "ms_pacman",
+        "first_fill_steps": 80,
+        "max_steps": 104,
+    },  # the first dot comes after 65 steps
 }
 
 

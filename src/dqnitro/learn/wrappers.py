@@ -150,10 +150,11 @@ def inplace_relu(parts: Parts, device: str) -> Parts:
 def pinned_copies(parts: Parts, device: str) -> Parts:
     """Through page-locked memory, from which the GPU reads by itself while the CPU goes on.
 
-    torch keeps the page-locked blocks and gives none to anybody else before the copy out of it is done.
+    torch keeps the page-locked blocks and gives none to anybody else before the copy out of it is done. For a network on
+    the CPU nothing is copied, and this changes nothing.
     """
     if torch.device(device).type != "cuda":
-        raise ConfigError(f"pinned-copies needs a GPU to copy to, got device {device}", "leave the rung out")
+        return parts
 
     def copy(tensor: Tensor) -> Tensor:
         return tensor if tensor.is_cuda else tensor.pin_memory().to(device, non_blocking=True)
