@@ -72,6 +72,7 @@ def test_the_ladder_tells_what_was_measured_and_what_could_not_be(tmp_path: path
     chart, shares = charts_of(text)
     assert [r["label"] for r in chart["rows"]] == [n for n, *_ in fake_results.CLIMB]
     assert chart["base"] == {"value": 30, "label": "baseline"} and chart["scale"] == "log" and chart["scales"]
+    assert [r["label"] for r in chart["rows"] if r["faint"]] == ["gradients-everywhere"] and "Pale bars" in words
     assert {r["color"] for r in chart["rows"]} == {"c1", "c2", "c3", "c6"}
     ids = set(re.findall(r'<tr id="([^"]+)"', text))
     assert {r["target"] for r in chart["rows"]} <= ids

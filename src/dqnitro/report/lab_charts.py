@@ -31,13 +31,14 @@ class Bar:
     more: Sequence[tuple[str, str]] = ()
     target: str = ""  # the row of a table that a click opens
     strong: bool = False
+    faint: bool = False  # measured, but not part of what the chart is about
 
     def to_dict(self, say: Say) -> dict[str, Any]:
         v = self.value
         more = self.more or [("mean", say(v.mean)), ("95% interval", f"{say(v.low)} to {say(v.high)}"), ("n", str(v.n))]
         return {
             "label": self.label, "value": short(v.mean), "low": short(v.low), "high": short(v.high), "color": self.color,
-            "text": self.text or say(v.mean), "more": [list(m) for m in more], "target": self.target, "strong": self.strong,
+            "text": self.text or say(v.mean), "more": [list(m) for m in more], "target": self.target, "strong": self.strong, "faint": self.faint,
         }  # fmt: skip
 
 

@@ -95,9 +95,10 @@ def _note(result: Result, measured: Sequence[Rung], skipped: Sequence[Rung]) -> 
         if different
         else ""
     )
+    aside = " Pale bars were measured at their place and taken off again." if any(r.aside for r in measured) else ""
     return (
         f"One change at a time, each on top of the ones before it: steps a second, 95% intervals{turns}. "
-        f"Gain is the ratio to the rung that it stands on.{ratio}{left}"
+        f"Gain is the ratio to the rung that it stands on.{aside}{ratio}{left}"
     )
 
 
@@ -115,7 +116,7 @@ def _chart(measured: Sequence[Rung]) -> dict[str, Any] | None:
     base = next((r for r in measured if r.name == "baseline"), None)
     drawn = [
         Bar(
-            r.name, r.fps, promise_color(r.promise), _end(r), _facts(r), r.id, strong=r is base,
+            r.name, r.fps, promise_color(r.promise), _end(r), _facts(r), r.id, strong=r is base, faint=r.aside,
         )
         for r in measured
         if r.fps

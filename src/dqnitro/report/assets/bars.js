@@ -95,7 +95,7 @@ function drawBars(figure, chart) {
   if (chart.legend?.length) figure.append(el("div", { class: "legend" }, ...chart.legend.map((l) => el("span", { class: `key block ${l.color}`, title: l.about ?? "" }, l.name))));
   const drawRow = (image, r, i, layout, { to, from }) => {
     const y = layout.middle(i), a = to(from), b = to(r.value), end = Math.max(a, b, to(r.high));
-    image.append(svg("rect", { class: `bar-value ${r.color}`, x: Math.min(a, b), y: y - BAR / 2, width: Math.max(1.5, Math.abs(b - a)), height: BAR, rx: 2.5 }));
+    image.append(svg("rect", { class: `bar-value ${r.color}${r.faint ? " faint" : ""}`, x: Math.min(a, b), y: y - BAR / 2, width: Math.max(1.5, Math.abs(b - a)), height: BAR, rx: 2.5 }));
     if (r.high > r.low) image.append(svg("path", { class: "whisker", d: `M${to(r.low)} ${y}H${to(r.high)}M${to(r.low)} ${y - 4}v8M${to(r.high)} ${y - 4}v8` }));
     image.append(svg("text", { class: `row-value${r.strong ? " strong" : ""}`, x: end + 8, y: y + 4.5 }, r.text));
   };
