@@ -168,7 +168,7 @@ def _table(measured: Sequence[Rung], result: Result) -> Table:
         differs = r.row.get("equal_ratio") is False
         samples, frames = number(r.row.get("samples_per_step")), _frames(r)
         cells = (
-            Cell(r.name, css="rung"),
+            Cell(r.name, css="rung aside" if r.aside else "rung"),
             interval_cell(r.fps, rate),
             interval_cell(r.gain, times),
             interval_cell(r.total if r.name != "baseline" else None, times),
