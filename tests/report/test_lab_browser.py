@@ -119,7 +119,8 @@ def test_a_rung_opens_and_tells_all(opened: Chromium) -> None:
         "Where there is nothing to gain",
         "the notes reported",
         "gain over frame-replay 1.24×",
-        "--also frame-replay --also console",
+        "dqnitro ladder pong --rungs frame-replay,console",
+        "dqnitro train pong --recipe baseline --also frame-replay --also console",
     ):
         assert words in text
     assert opened.js("document.querySelectorAll('#ladder .more')[3].getAttribute('aria-expanded')") == "true"

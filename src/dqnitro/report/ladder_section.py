@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -217,7 +218,7 @@ def _detail(r: Rung, result: Result) -> Html:
         ("rungs in force", ", ".join(r.climbed)),
         ("in the climb", "measured at its place and taken off again: nothing stands on it" if r.aside else ""),
     ]
-    return join(described(terms), _train(r, result))
+    return join(described(terms), _commands(r, result))
 
 
 def _words(r: Rung) -> list[tuple[str, str]]:
@@ -231,12 +232,17 @@ def _words(r: Rung) -> list[tuple[str, str]]:
     ]
 
 
-def _train(r: Rung, result: Result) -> Html:
-    """A run with exactly these rungs."""
+def _commands(r: Rung, result: Result) -> Html:
+    """Measuring these rungs alone, and a run with exactly them."""
     if not result.game or (not r.climbed and r.name != "baseline"):
         return Html()
-    also = "".join(f" --also {n}" for n in r.climbed)
-    return command("train", f"dqnitro train {result.game} --recipe baseline{also}")
+    also = [word for n in r.climbed for word in ("--also", n)]
+    train = command("train", shlex.join(["dqnitro", "train", result.game, "--recipe", "baseline", *also]))
+    if not r.climbed:
+        return train
+    return join(
+        command("measure", shlex.join(["dqnitro", "ladder", result.game, "--rungs", ",".join(r.climbed)])), train
+    )
 
 
 def _skipped(skipped: Sequence[Rung]) -> Html:
