@@ -158,27 +158,35 @@ def make_clock(c: Config) -> Clock:
     )  # fmt: skip
 
 
-def make_agent(config: Config) -> Agent:
-    """Build everything a config asks for, ready for its first step. Compiling happens here, before any clock runs."""
+def make_generators(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """Of the actions, and of the replay's samples."""
+    act, sample = (np.random.Generator(np.random.PCG64(s)) for s in np.random.SeedSequence(seed).spawn(2))
+    return act, sample
+
+
+def make_agent(config: Config, envs: Envs | None = None) -> Agent:
+    """Build everything a config asks for, ready for its first step. Compiling happens here, before any clock runs.
+
+    `envs` are the config's environments where somebody else plays them; they are closed if the rest cannot be built.
+    """
     from dqnitro.envs import make_envs
     from dqnitro.replay import make_replay
 
     device = resolve_device(config.device)
     if config.torch_threads:
         torch.set_num_threads(config.torch_threads)
-    envs = make_envs(config)
+    envs = make_envs(config) if envs is None else envs
     try:
         learner = Learner(config, envs.spec, device)
         replay = make_replay(config, envs.spec, device)
         learner.warm_up(envs.spec, config.batch_size)
-        act, sample = (np.random.Generator(np.random.PCG64(s)) for s in np.random.SeedSequence(config.seed).spawn(2))
         obs = envs.reset()
         replay.start(obs)
     except BaseException:
         envs.close()
         raise
     pending = np.zeros(config.n_envs, bool)
-    return Agent(config, envs, replay, learner, make_clock(config), act, sample, obs, pending)
+    return Agent(config, envs, replay, learner, make_clock(config), *make_generators(config.seed), obs, pending)
 
 
 def get_state(agent: Agent) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:

@@ -19,7 +19,7 @@ from typing import Any
 from dqnitro import checkpoint
 from dqnitro.clock import Every
 from dqnitro.config import Config
-from dqnitro.errors import CheckpointError, ConfigError, DivergedError
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink
 from dqnitro.loop import Agent, Tick, get_state, set_state
 from dqnitro.machine import provenance
@@ -260,10 +260,10 @@ def _run(
         result = _result(ended, agent, tally, folder, startup_s)
         tally.take_snapshot(agent.clock.epsilon())
         save()
-    except DivergedError:
+    except (DivergedError, PlayerDied) as e:
         save()
         if folder:
-            folder.write_summary("diverged", env_id=agent.config.env_id)
+            folder.write_summary("diverged" if isinstance(e, DivergedError) else "crashed", env_id=agent.config.env_id)
         raise
     finally:
         for sink in sinks:

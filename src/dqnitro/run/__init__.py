@@ -23,8 +23,15 @@ def _inline(config: Config) -> Run:
     return agent, loop(agent)
 
 
+def _processes(config: Config) -> Run:
+    """Play in a process of its own, ahead of training by at most the slack."""
+    from dqnitro.run.processes import make
+
+    return make(config)
+
+
 # Each entry imports what it needs itself: choosing one runner must not cost the imports of all.
-RUNNERS: dict[str, Callable[[Config], Run]] = {"inline": _inline}
+RUNNERS: dict[str, Callable[[Config], Run]] = {"inline": _inline, "processes": _processes}
 
 
 def make_run(config: Config) -> Run:
