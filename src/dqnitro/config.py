@@ -82,7 +82,8 @@ class Config:
     # --- speed
     runner: str = _doc("inline", "who does what where: inline (one process), processes (play and train apart)")
     slack_steps: int = _doc(
-        0, "processes: steps that play may run ahead of training (0: the inline run, bit for bit); whole vector steps count"
+        0,
+        "processes: steps that play may run ahead of training (0: the inline run, bit for bit); whole vector steps count",
     )
     device: str = _doc("cpu", "cpu, cuda, or auto")
     torch_threads: int = _doc(0, "threads of one network pass (0: one per core)")

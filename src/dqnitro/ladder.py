@@ -12,7 +12,7 @@ from typing import Literal
 
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
-from dqnitro.machine import cpu_flags
+from dqnitro.machine import cpu_flags, usable_cores
 
 Promise = Literal["exact", "close", "learning"]
 
@@ -92,6 +92,16 @@ def _needs_compiler(c: Config) -> str | None:
     return None
 
 
+def _processes(c: Config) -> Config:
+    # Two vector steps: one to overlap acting with learning, one so that neither side waits for the other's uneven steps. At
+    # least 8 steps, because with one environment updates come in bursts (one every steps_per_update).
+    return c.replace(runner="processes", slack_steps=max(8, 2 * c.n_envs))
+
+
+def _needs_two_cores(c: Config) -> str | None:
+    return None if usable_cores() > 1 else "there is one core: play and training can only take turns"
+
+
 RUNGS: dict[str, Rung] = {
     r.name: r
     for r in (
@@ -139,6 +149,12 @@ RUNGS: dict[str, Rung] = {
             "eight-envs", "learning", _setting(n_envs=8),
             "Plays eight games side by side: one network pass chooses eight actions, and experience is more varied.",
             "More games than cores bring nothing once the environments are no longer the bottleneck.",
+        ),
+        Rung(
+            "processes", "learning", _processes,
+            "Plays in one process and learns in another, through shared memory; play runs a few steps ahead. Steps per update stay what they "
+            "are; only the weights that choose actions are older, by exactly the slack (with slack 0 the run would be exact).",
+            "Environments that are no work, or a learner that already uses every core.", _needs_two_cores,
         ),
         Rung(
             "four-steps-per-update", "learning", _setting(steps_per_update=4.0),

@@ -27,9 +27,9 @@ def base():
 
 
 @functools.cache
-def run(name: str | None):
-    config = base() if name is None else RUNGS[name].apply(base())
-    return train(config)
+def run(name: str | None, **changes):
+    config = base().replace(**changes)
+    return train(config if name is None else RUNGS[name].apply(config))
 
 
 def here(name: str) -> None:
@@ -72,10 +72,27 @@ def test_close_rungs_learn_the_same_function_but_for_rounding(name):
     assert abs((va - vb).mean()) <= TOLERANCE[name] / 3  # rounding, not bias
 
 
+# What acts on older weights shows only where the network acts at all, and is quick to change its mind.
+OLDER_WEIGHTS = {"processes": {"epsilon_start": 0.02, "learning_rate": 1e-3}}
+
+
 @pytest.mark.parametrize("name", named("learning"))
 def test_learning_rungs_change_the_run_and_still_learn(name):
-    a, b = run(None), run(name)
+    here(name)
+    changes = OLDER_WEIGHTS.get(name, {})
+    a, b = run(None, **changes), run(name, **changes)
     assert a.config != b.config
     assert b.updates > 0 and b.steps >= a.steps
     pairs = zip(a.agent.learner.online.parameters(), b.agent.learner.online.parameters(), strict=True)
     assert not all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_processes_keep_the_ratio_of_steps_to_updates_and_are_exact_without_slack():
+    """The rung promises less only because its slack makes the acting weights older."""
+    here("processes")
+    changes = OLDER_WEIGHTS["processes"]
+    a, b = run(None, **changes), run("processes", **changes)
+    assert (a.steps, a.updates) == (b.steps, b.updates) and b.config.slack_steps > 0
+    exact = train(b.config.replace(slack_steps=0))
+    pairs = zip(a.agent.learner.online.parameters(), exact.agent.learner.online.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in pairs)

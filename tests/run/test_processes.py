@@ -13,7 +13,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
 from dqnitro.errors import ConfigError, PlayerDied
 from dqnitro.loop import learn_owed, make_agent, make_generators, remember
-from dqnitro.run import make_run
+from dqnitro.run import make_run, remote
 from dqnitro.run.memory import Report, Ring, SharedMemory, WeightRing
 from dqnitro.run.player import pack_rng, unpack_rng
 from dqnitro.run.processes import slack_ticks, thread_budget
@@ -23,7 +23,7 @@ from fakes_player import in_threads
 fakes_envs.register()
 CORRIDOR = Config(
     env_id="dqnitro_test/Corridor-v0", n_envs=3, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
-    first_fill_steps=40, replay_capacity=120, target_sync_steps=10, epsilon_start=0.5, epsilon_decay_steps=200, max_steps=300,
+    first_fill_steps=40, replay_capacity=120, target_sync_steps=10, epsilon_start=0.5, epsilon_decay_steps=200, max_steps=180,
     torch_threads=1, n_step=2, double=True, checkpoint_every_s=0.0, learning_rate=5e-3,
 )  # fmt: skip
 VARIANTS = {
@@ -180,8 +180,38 @@ def test_a_player_that_fails_again_and_again_ends_the_run_with_a_checkpoint(thre
     _, record = checkpoint.load(tmp_path / "run")
     assert record["clock"]["steps"] > 40
     Fragile.left = 0  # repaired
-    result = resume(tmp_path / "run", max_steps=300)
-    assert result.ended == "steps" and result.updates > 250
+    result = resume(tmp_path / "run", max_steps=180)
+    assert result.ended == "steps" and result.updates > 130
+
+
+class Moody(Fragile):
+    """Shows in its later steps how often it was made: playing a game again gives another picture."""
+
+    lives = 0
+
+    def __init__(self):
+        super().__init__()
+        Moody.lives += 1
+
+    def _obs(self):
+        return super()._obs() + np.float32(Moody.lives if self.t > 0 else 0)
+
+
+gym.register("dqnitro_test/Moody-v0", entry_point=Moody)
+AT_FIRST, LATER = 1000, 5  # ticks between two states of the player: only actions are played again, or a saved state
+
+
+@pytest.mark.parametrize(
+    ("state_ticks", "says"),
+    [(AT_FIRST, "its games did not come out the same"), (LATER, "cannot be revived: environment . did not replay")],
+)
+def test_games_that_do_not_come_out_the_same_again_end_the_run(state_ticks, says, threads, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "STATE_TICKS", state_ticks)
+    Fragile.steps, Fragile.left = 0, 1
+    config = CORRIDOR.replace(env_id="dqnitro_test/Moody-v0", runner="processes")
+    with pytest.raises(PlayerDied, match=says):
+        train(config, tmp_path / "run")
+    assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] > 30
 
 
 def test_an_environment_that_the_player_cannot_make_is_the_users_error(threads):

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
-import multiprocessing.resource_tracker
 import os
 import pickle
-import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing import util
 from typing import Any
 
@@ -29,6 +27,7 @@ from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.errors import ConfigError, PlayerDied, UserError
 from dqnitro.learn.learner import Learner
 from dqnitro.run import player as child
+from dqnitro.run.birth import check_memory, exit_text, gym_spec, quiet_birth
 from dqnitro.run.memory import Report, Ring, SharedMemory, WeightRing
 
 POLL_S = 0.25  # how often a trainer that waits looks whether the player lives
@@ -65,7 +64,7 @@ class RemotePlayer:
         self._crashes: list[int] = []
         self._end = util.Finalize(None, self.close, exitpriority=20)  # before multiprocessing waits for its children
         try:
-            self._order = child.Order(config, _gym_spec(config), slack_ticks + 1, threads, os.getpid())
+            self._order = child.Order(config, gym_spec(config), slack_ticks + 1, threads, os.getpid())
             self._start()
         except _Gone as e:
             self.close()
@@ -100,18 +99,22 @@ class RemotePlayer:
         theirs.close()
         self._alive, self._asked = True, False
         try:
-            self.spec = self._reply(child.HELLO)
+            spec = self._reply(child.HELLO)
         except _Gone as e:
             raise _Gone(
                 f"{e}; hint: {GUARD}" if not e.trace and self._process.exitcode == 1 else str(e), e.trace
             ) from e
+        if getattr(self, "spec", spec) != spec:
+            self._bury()
+            raise PlayerDied(f"the environment has changed since the run began: it was {self.spec}, now it is {spec}")
+        self.spec = spec
 
     def _launch(self, theirs: Any) -> Any:
         """A new process that has the other end of the pipe."""
         process = multiprocessing.get_context("spawn").Process(
             target=child.main, args=(theirs, self._order, *self._memory), name="dqnitro-player"
         )
-        with _quiet_birth(self._order.threads):
+        with quiet_birth(self._order.threads):
             process.start()
         return process
 
@@ -124,7 +127,7 @@ class RemotePlayer:
             message = self._conn.recv_bytes()
         except (EOFError, OSError):
             self._bury()
-            raise _Gone(f"it ended with {_exit_text(self._process.exitcode)}") from None
+            raise _Gone(f"it ended with {exit_text(self._process.exitcode)}") from None
         kind, body = message[:1], message[1:]
         if kind in (child.REFUSED, child.CRASHED):
             self._bury()
@@ -149,11 +152,11 @@ class RemotePlayer:
     def _bury(self) -> None:
         """Make sure that it is dead, and collect it."""
         self._alive = False
+        self._conn.close()
         self._process.join(0.5)  # a dying process closes its pipes a moment before its exit code is there
         if self._process.exitcode is None:
             self._process.kill()
         self._process.join()
-        self._conn.close()
 
     def _died(self, message: str, e: _Gone) -> PlayerDied:
         if e.trace:
@@ -177,7 +180,7 @@ class RemotePlayer:
                 self._start()
                 self.restarts += 1
                 self._share()
-                self._begin(self._position())
+                self._begin(self._position(), self._check_replayed)
                 for permit in self._outstanding:
                     self._conn.send_bytes(child.PERMIT + child.PERMIT_BODY.pack(*permit))
                 return
@@ -187,6 +190,16 @@ class RemotePlayer:
                 ) from refused
             except (_Gone, OSError) as again:
                 e = again if isinstance(again, _Gone) else _Gone(str(again))
+
+    def _check_replayed(self, obs: np.ndarray) -> None:
+        """The last finished step must look as it did, or the games that go on are not those of the run."""
+        seen = self._obs if self._done == self._next else self._ring.peek(self._done - 1)["obs"]
+        if obs.tobytes() != seen.tobytes():
+            self._bury()
+            raise PlayerDied(
+                "the player process died and its games did not come out the same when they were played again; the run is saved; "
+                "hint: an environment must depend on nothing but the seed of reset and the actions"
+            )
 
     def close(self) -> None:
         """End the player and free what was shared. May be called twice, and at any moment."""
@@ -212,7 +225,7 @@ class RemotePlayer:
         """Allocate room for the learner's weights and let the player warm up. Before the first permit."""
         parameters = list(learner.online.parameters())
         size = WeightRing.size(parameters, self._slack + 1)
-        _check_memory(size, self._config)
+        check_memory(size, self._config)
         self._weights = WeightRing(self._memory[1].allocate(size), parameters, self._slack + 1)
         try:
             self._share()
@@ -292,9 +305,11 @@ class RemotePlayer:
             raise self._died(f"the player process could not start: {e}", e) from None
         return self._obs
 
-    def _begin(self, at: child.Position | None) -> np.ndarray:
+    def _begin(self, at: child.Position | None, check: Callable[[np.ndarray], None] = lambda obs: None) -> np.ndarray:
         self._say(child.BEGIN, at)
-        obs, self._base = self._reply(child.BEGIN)
+        obs, base = self._reply(child.BEGIN)
+        check(obs)
+        self._base = base
         self._log, self._last_state = [], self._done
         return obs
 
@@ -339,55 +354,3 @@ class RemotePlayer:
 
     def recv(self) -> Step:
         return self.take()[1]
-
-
-def _gym_spec(config: Config) -> bytes | None:
-    """The registration of an environment that is no Atari game, to be repeated in the player."""
-    from dqnitro.envs import atari_game
-
-    if atari_game(config.env_id) is not None:
-        return None
-    from dqnitro.envs.generic import find_spec
-
-    try:
-        return pickle.dumps(find_spec(config.env_id))
-    except (pickle.PicklingError, AttributeError, TypeError) as e:
-        raise ConfigError(
-            f"{config.env_id} cannot be made in another process ({e})",
-            "register a class or function of a module, not a local one, or use --runner inline",
-        ) from e
-
-
-def _check_memory(needed: int, config: Config) -> None:
-    import psutil
-
-    free = psutil.virtual_memory().available
-    if needed > 0.5 * free:
-        raise ConfigError(
-            f"slack_steps {config.slack_steps} keeps {needed / 2**30:.1f} GiB of weights, {free / 2**30:.1f} GiB are free",
-            f"--slack-steps {int(config.slack_steps * 0.5 * free / needed)} fits",
-        )
-
-
-def _exit_text(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"signal {signal.Signals(-code).name}"
-    return f"exit code {code}"
-
-
-@contextlib.contextmanager
-def _quiet_birth(threads: int) -> Iterator[None]:
-    """Start a child that never sees Ctrl-C, and whose OpenMP knows its share of the cores before torch is imported."""
-    multiprocessing.resource_tracker.ensure_running()  # starting it unblocks the signals again
-    blocked = {signal.SIGINT, signal.SIGTERM}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    old = os.environ.get("OMP_NUM_THREADS")
-    os.environ["OMP_NUM_THREADS"] = str(threads)
-    try:
-        yield
-    finally:
-        if old is None:
-            del os.environ["OMP_NUM_THREADS"]
-        else:
-            os.environ["OMP_NUM_THREADS"] = old
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
