@@ -25,7 +25,7 @@ TESTS = pathlib.Path(__file__).resolve().parents[1]
 CATCH = Config(
     env_id="dqnitro_test/Catch-v0", envs="gym-async", n_envs=2, frame_stack=2, screen_size=36, hidden_units=16, batch_size=8,
     first_fill_steps=20, replay_capacity=120, target_sync_steps=10, epsilon_start=0.3, epsilon_decay_steps=200,
-    torch_threads=1, checkpoint_every_s=0.0,
+    torch_threads=2, checkpoint_every_s=0.0,
 )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def players(pids) -> list[int]:
 
 def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inline_run(monkeypatch, capfd):
     """With environments that have processes of their own, which must not keep a dead player's pipe open."""
-    before, missed = shared_files(), []
+    before, missed, threads = shared_files(), [], torch.get_num_threads()
     revive = remote.RemotePlayer._revive
     monkeypatch.setattr(
         remote.RemotePlayer, "_revive", lambda self, e: (missed.append(time.monotonic()), revive(self, e))
@@ -69,6 +69,7 @@ def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inli
             next(ticks)
         victim = agent.envs.pid
         assert victim != os.getpid() and psutil.Process(victim).ppid() == os.getpid()
+        assert psutil.Process(victim).environ()["OMP_NUM_THREADS"] == "2", "before torch was imported there"
         workers = family(victim)
         assert len(workers) >= 2, "every environment has a process of its own"
         assert shared_files() == before, "the memory has a name"
@@ -81,7 +82,7 @@ def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inli
         last = [agent.envs.pid, *family(agent.envs.pid)]
     finally:
         agent.close()
-    assert gone(last) and shared_files() == before
+    assert gone(last) and shared_files() == before and torch.get_num_threads() == threads
     assert (
         "the player process died (it ended with signal SIGKILL); starting it again (1 of 3)" in capfd.readouterr().err
     )
@@ -89,6 +90,7 @@ def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inli
     for _ in range(40):
         next(inline)
     twin.close()
+    torch.set_num_threads(threads)
     assert agent.clock.updates == twin.clock.updates > 10
     pairs = zip(agent.learner.online.parameters(), twin.learner.online.parameters(), strict=True)
     assert all(torch.equal(x, y) for x, y in pairs)
@@ -96,12 +98,26 @@ def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inli
 
 def test_an_exception_in_a_users_environment_arrives_with_its_traceback(monkeypatch, tmp_path, capfd):
     monkeypatch.setattr(remote, "RESTARTS", 0)
-    config = CATCH.replace(env_id="dqnitro_test/Hungry-v0", envs="gym-sync", runner="processes", max_steps=100)
+    config = CATCH.replace(
+        env_id="dqnitro_test/Hungry-v0", envs="gym-sync", runner="processes", max_steps=100, torch_threads=1
+    )
     with pytest.raises(PlayerDied, match="at last because MemoryError: no memory for another picture") as e:
         train(config, tmp_path / "run")
     assert "in eat_everything" in e.value.trace and "in eat_everything" in capfd.readouterr().err
     assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] == 4, "two steps of two environments are saved"
     assert not players(family(os.getpid()))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the learner's weights must cross from a GPU: there is none")
+def test_a_learner_on_a_gpu_hands_its_weights_to_a_player_on_the_cpu():
+    config = CATCH.replace(envs="gym-sync", runner="processes", slack_steps=4, device="cuda", max_steps=100)
+    result = train(config)
+    assert result.updates == train(config.replace(runner="inline", slack_steps=0)).updates > 10
+    newest = result.agent.envs._weights.views(result.agent.envs._slot)
+    parameters = list(result.agent.learner.online.parameters())
+    assert parameters[0].is_cuda and all(v.isfinite().all() for v in newest)
+    assert any((v - p.cpu()).abs().max() < 0.01 for v, p in zip(newest, parameters, strict=True))
 
 
 # -- the whole run, from outside
