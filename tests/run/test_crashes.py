@@ -111,13 +111,16 @@ def test_an_exception_in_a_users_environment_arrives_with_its_traceback(monkeypa
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the learner's weights must cross from a GPU: there is none")
 def test_a_learner_on_a_gpu_hands_its_weights_to_a_player_on_the_cpu():
-    config = CATCH.replace(envs="gym-sync", runner="processes", slack_steps=4, device="cuda", max_steps=100)
-    result = train(config)
-    assert result.updates == train(config.replace(runner="inline", slack_steps=0)).updates > 10
-    newest = result.agent.envs._weights.views(result.agent.envs._slot)
-    parameters = list(result.agent.learner.online.parameters())
-    assert parameters[0].is_cuda and all(v.isfinite().all() for v in newest)
-    assert any((v - p.cpu()).abs().max() < 0.01 for v, p in zip(newest, parameters, strict=True))
+    config = CATCH.replace(envs="gym-sync", runner="processes", slack_steps=4, device="cuda")
+    agent, ticks = make_run(config)
+    for _ in range(40):
+        next(ticks)
+    before = [p.detach().cpu().clone() for p in agent.learner.online.parameters()]
+    next(ticks)  # hands over what the learner has now, then learns on
+    slot = agent.envs._weights.views(agent.envs._slot)
+    assert agent.clock.updates > 10 and next(agent.learner.online.parameters()).is_cuda
+    assert all(torch.equal(x, y) for x, y in zip(before, slot, strict=True))
+    agent.close()
 
 
 # -- the whole run, from outside

@@ -31,9 +31,9 @@ VARIANTS = {
     "plain, one env": {"replay": "plain", "n_envs": 1, "max_steps": 100},
     "prioritized": {"prioritized": True},
     "categorical": {"categorical": True, "dueling": True},
-    "pixels": {"env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 120, "n_envs": 2},
+    "pixels": {"env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 80, "n_envs": 2},
     "channels-last": {
-        "env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 120, "n_envs": 2,
+        "env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 80, "n_envs": 2,
         "wrappers": ("no-grad", "channels-last"),
     },
     "four steps an update": {"steps_per_update": 4.0},

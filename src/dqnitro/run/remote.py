@@ -168,10 +168,12 @@ class RemotePlayer:
         while True:
             self._crashes = [t for t in self._crashes if t > self._done - RESTARTS_TICKS] + [self._done]
             if len(self._crashes) > RESTARTS:
+                cure = (
+                    "repair the environment (traceback above)" if e.trace else "find out what ends it (out of memory?)"
+                )
                 raise self._died(
                     f"the player process died {len(self._crashes)} times within {RESTARTS_TICKS} vector steps, at last because {e}; "
-                    "the run is saved; hint: repair the environment (traceback above), then --resume; "
-                    "with --runner inline a debugger reaches it", e,
+                    f"the run is saved; hint: {cure}, then --resume; with --runner inline a debugger reaches it", e,
                 )  # fmt: skip
             sys.stderr.write(
                 f"{e.trace}dqnitro: the player process died ({e}); starting it again ({len(self._crashes)} of {RESTARTS})\n"
@@ -217,6 +219,7 @@ class RemotePlayer:
             self._conn.close()
         for memory in self._memory:
             memory.close()
+        self._weights = None  # the large part, which a kept Result would keep
         self._on_close()
 
     # -- memory
