@@ -36,6 +36,7 @@ VARIANTS = {
         "env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 80, "n_envs": 2,
         "wrappers": ("no-grad", "channels-last"),
     },
+    "torchscript": {"wrappers": ("no-grad", "torchscript")},
     "four steps an update": {"steps_per_update": 4.0},
 }  # fmt: skip
 
