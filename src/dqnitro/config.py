@@ -84,7 +84,7 @@ class Config:
     priority_beta_steps: int = _doc(100_000, "steps until the importance correction is complete")
 
     # --- speed
-    runner: str = _doc("inline", "who does what where: inline (one process), processes (play and train apart)")
+    runner: str = _doc("inline", "who does what where: inline (one process), processes (play and train apart), device (all on one GPU)")
     slack_steps: int = _doc(
         0,
         "processes: steps that play may run ahead of training (0: the inline run, bit for bit); whole vector steps count",
@@ -143,7 +143,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "init": ("torch", "kaiming"),
     "resize": ("area", "linear", "pillow"),
     "loss": ("mse", "huber"),
-    "runner": ("inline", "processes"),
+    "runner": ("inline", "processes", "device"),
 }
 
 MAX_SLACK_TICKS = 64  # so that the messages of all of them fit into the pipe between the processes (run/remote.py)

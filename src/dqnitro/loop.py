@@ -194,6 +194,8 @@ def make_agent(config: Config, envs: Envs | None = None) -> Agent:
 
 def get_state(agent: Agent) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
     """Everything that decides how the run goes on: named groups of arrays, and a small JSON-ready record."""
+    if not isinstance(agent, Agent):  # a runner's own kind
+        return agent.get_state()
     arrays: dict[str, Mapping[str, Any]] = {
         "learner": agent.learner.get_state(),
         "replay": agent.replay.get_state(),
@@ -211,6 +213,9 @@ def get_state(agent: Agent) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any
 
 def set_state(agent: Agent, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
     """The inverse of `get_state`, on an agent made from the same config."""
+    if not isinstance(agent, Agent):
+        agent.set_state(arrays, record)
+        return
     agent.learner.set_state({k: torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()})
     agent.replay.set_state(arrays["replay"])
     agent.obs = agent.envs.set_state(arrays["envs"])

@@ -30,8 +30,15 @@ def _processes(config: Config) -> Run:
     return make(config)
 
 
+def _device(config: Config) -> Run:
+    """Games, replay and learner on one GPU."""
+    from dqnitro.run.device import make
+
+    return make(config)  # type: ignore[return-value]  # the same face as an Agent
+
+
 # Each entry imports what it needs itself: choosing one runner must not cost the imports of all.
-RUNNERS: dict[str, Callable[[Config], Run]] = {"inline": _inline, "processes": _processes}
+RUNNERS: dict[str, Callable[[Config], Run]] = {"inline": _inline, "processes": _processes, "device": _device}
 
 
 def make_run(config: Config) -> Run:
