@@ -42,6 +42,14 @@ def bench_table(result: dict[str, Any]) -> Table:
     return table
 
 
+def by_reason(word: str, names: dict[str, str]) -> list[str]:
+    """One line per reason, with all that share it."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in names.items():
+        reasons.setdefault(why, []).append(name)
+    return [f"{word}: {'; '.join(some)}: {why}" for why, some in reasons.items()]
+
+
 def print_bench(result: dict[str, Any]) -> None:
     """Title, table, what the ratios are to, what could not be measured and why, verdict."""
     from rich.console import Console
@@ -53,10 +61,7 @@ def print_bench(result: dict[str, Any]) -> None:
         console.width = 200  # a file has no width; 80 columns would break the intervals apart
     console.print(bench_table(result))
     print(f"ratios to {result['to']}, over {result['rounds']} rounds")
-    reasons: dict[str, list[str]] = {}
-    for name, why in result["skipped"].items():
-        reasons.setdefault(why, []).append(name)
-    for why, names in reasons.items():
-        print(f"not measured: {'; '.join(names)}: {why}")
+    for line in by_reason("not measured", result["skipped"]):
+        print(line)
     if "verdict" in result:
         print(f"\n{result['verdict']}")
