@@ -81,7 +81,7 @@ def test_bad_input_is_one_line_and_exit_code_2(args, says, tmp_path, capsys):
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if not line.startswith(("preparing", "round", "CartPole-v1, recipe"))]
     assert code == 2 and out == "" and len(lines) == 1, err
-    assert says in lines[0] and "hint:" in lines[0] or "--rounds" in says or "steps must" in says
+    assert (says in lines[0] and "hint:" in lines[0]) or "--rounds" in says or "steps must" in says
 
 
 @pytest.mark.parametrize("command", ["bench", "profile"])

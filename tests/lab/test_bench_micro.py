@@ -14,7 +14,7 @@ from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import ConfigError
 from dqnitro.lab import bench_amp, bench_collect, bench_compile, bench_copies, bench_device, bench_envs, bench_replay
 from dqnitro.lab import bench_resize as resize
-from dqnitro.lab.race import Options
+from dqnitro.lab.contest import Options
 
 QUICK = Options(game="CartPole-v1", rounds=2, seconds=0.002)
 

@@ -105,7 +105,7 @@ def test_the_tree_accounts_for_a_step_and_the_trace_is_what_perfetto_reads(tmp_p
 
 def test_a_trace_may_be_compressed(tmp_path):
     profile(small(), 8, tmp_path / "t.json.gz")
-    assert json.loads(gzip.open(tmp_path / "t.json.gz").read())["traceEvents"]
+    assert json.loads(gzip.decompress((tmp_path / "t.json.gz").read_bytes()))["traceEvents"]
 
 
 def test_other_processes_are_part_of_the_tree(tmp_path):

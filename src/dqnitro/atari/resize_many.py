@@ -1,4 +1,4 @@
-"""The resize for many pictures in one call: what `bench resize` races against OpenCV and others."""
+"""The resize for many pictures in one call: what `bench resize` measures against OpenCV and others."""
 
 from __future__ import annotations
 

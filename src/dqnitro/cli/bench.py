@@ -108,7 +108,7 @@ def write(path: pathlib.Path, result: dict[str, Any]) -> None:
 
 def micro(args: Any) -> dict[str, Any]:
     """A benchmark of the notes, by its module."""
-    from dqnitro.lab.race import Options
+    from dqnitro.lab.contest import Options
 
     only = tuple(word.strip() for word in args.only.split(",") if word.strip()) if args.only else ()
     options = Options(args.game, args.rounds, args.seconds, only, note)
@@ -164,6 +164,6 @@ def _print(result: dict[str, Any]) -> None:
 
         print(markdown(result))
         return
-    from dqnitro.cli.tables import print_bench
+    from dqnitro.cli.bench_table import print_bench
 
     print_bench(result)

@@ -75,7 +75,7 @@ def measure(args: Any, steps: int) -> dict[str, Any]:
 
 
 def show(r: dict[str, Any]) -> None:
-    from dqnitro.cli.tables import by_reason
+    from dqnitro.cli.bench_table import by_reason
     from dqnitro.lab.profile import tree_lines
 
     print(

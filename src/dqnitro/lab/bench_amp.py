@@ -10,7 +10,7 @@ import torch
 from dqnitro.config import Config
 from dqnitro.dqn import Batch
 from dqnitro.envs.base import EnvSpec
-from dqnitro.lab.race import Options, Race, Step, fastest, say_ratio, sure
+from dqnitro.lab.contest import Contest, Options, Step, fastest, say_ratio, sure
 from dqnitro.lab.workload import game_spec, make_batch, settle, update_step
 from dqnitro.learn.learner import Learner
 
@@ -64,23 +64,23 @@ def bench(o: Options) -> dict[str, Any]:
         wrapped = config.replace(wrappers=(*config.wrappers, *wrappers))
         return update_step(Learner(wrapped, spec, device), make_batch(spec, size, device))
 
-    with Race(o, title, "samples/s", "float32 at the same batch", columns) as race:
+    with Contest(o, title, "samples/s", "float32 at the same batch", columns) as contest:
         for size in BATCHES:
             probe = make_batch(spec, size, device)
             errors = {d: value_error(config, spec, device, probe, d) for d in (torch.bfloat16, torch.float16)}
             b16, f16 = errors[torch.bfloat16], errors[torch.float16]
             ref = f"float32, batch {size}"
-            race.add(ref, lambda s=size: ours(s), ref, batch=size, error=0.0)
-            race.add(
+            contest.add(ref, lambda s=size: ours(s), ref, batch=size, error=0.0)
+            contest.add(
                 f"bfloat16 autocast, batch {size}",
                 lambda s=size: with_autocast(s, torch.bfloat16),
                 ref,
                 batch=size,
                 error=b16,
             )
-            race.add(f"bfloat16 rung, batch {size}", lambda s=size: ours(s, "bfloat16"), ref, batch=size, error=b16)
-            race.add(f"float16 and scaler, batch {size}", lambda s=size: with_autocast(s, torch.float16), ref, batch=size, error=f16)  # fmt: skip
-        result = race.run(verdict)
+            contest.add(f"bfloat16 rung, batch {size}", lambda s=size: ours(s, "bfloat16"), ref, batch=size, error=b16)
+            contest.add(f"float16 and scaler, batch {size}", lambda s=size: with_autocast(s, torch.float16), ref, batch=size, error=f16)  # fmt: skip
+        result = contest.run(verdict)
     for row in result["table"].values():
         row["ms"] = 1000.0 * row["batch"] / row["rate"]
     return result

@@ -19,7 +19,7 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs
 from dqnitro.lab.bench_envs import open_part
-from dqnitro.lab.race import CannotRun, Options, Race, Step, fastest, say_ratio
+from dqnitro.lab.contest import CannotRun, Contest, Options, Step, fastest, say_ratio
 from dqnitro.machine import usable_cores
 
 CHUNK = 100  # steps a worker collects before it hands them over
@@ -66,7 +66,7 @@ def work(config: Config, seed: int, pipe: Connection) -> None:
     envs.close()
 
 
-def in_processes(race: Race, config: Config, n: int) -> Step:
+def in_processes(contest: Contest, config: Config, n: int) -> Step:
     context = multiprocessing.get_context("spawn")
     pipes: list[Connection] = []
     for i in range(n):
@@ -74,10 +74,10 @@ def in_processes(race: Race, config: Config, n: int) -> Step:
         process = context.Process(target=work, args=(config, i + 1, theirs), daemon=True)
         process.start()
         theirs.close()
-        race.closing.callback(
+        contest.closing.callback(
             process.join, 5
         )  # callbacks run last first: the pipe is closed, then the worker is awaited
-        race.closing.callback(mine.close)
+        contest.closing.callback(mine.close)
         pipes.append(mine)
     pids = {pipe.recv() for pipe in pipes}
     assert len(pids) == n and os.getpid() not in pids, "the workers must be other processes"
@@ -90,26 +90,26 @@ def in_processes(race: Race, config: Config, n: int) -> Step:
     return step
 
 
-def in_threads(race: Race, config: Config, n: int) -> Step:
-    many = [open_part(race, config.replace(seed=i + 1), "wrappers", 1) for i in range(n)]
+def in_threads(contest: Contest, config: Config, n: int) -> Step:
+    many = [open_part(contest, config.replace(seed=i + 1), "wrappers", 1) for i in range(n)]
     rngs = [np.random.default_rng(i + 1) for i in range(n)]
     for envs in many:
         envs.reset()
     if n == 1:
         return lambda: float(collect(many[0], rngs[0]).steps)
     pool = ThreadPoolExecutor(n)
-    race.closing.callback(pool.shutdown)
+    contest.closing.callback(pool.shutdown)
     return lambda: float(sum(chunk.steps for chunk in pool.map(collect, many, rngs)))
 
 
-def in_one_part(race: Race, config: Config, part: str, n: int) -> Step:
-    envs = open_part(race, config, part, n)
+def in_one_part(contest: Contest, config: Config, part: str, n: int) -> Step:
+    envs = open_part(contest, config, part, n)
     envs.reset()
     rng = np.random.default_rng(1)
     return lambda: float(collect(envs, rng, CHUNK // n + 1).steps)
 
 
-def in_gym_vector(race: Race, config: Config, n: int) -> Step:
+def in_gym_vector(contest: Contest, config: Config, n: int) -> Step:
     """The environment's own vectorised version, where its author wrote one in NumPy."""
     import gymnasium as gym
 
@@ -121,7 +121,7 @@ def in_gym_vector(race: Race, config: Config, n: int) -> Step:
         vec = gym.make_vec(config.env_id, num_envs=n, vectorization_mode="vector_entry_point")
     except gym.error.Error as e:
         raise CannotRun(f"{config.env_id} brings no vectorised version ({e})") from e
-    race.closing.callback(vec.close)
+    contest.closing.callback(vec.close)
     obs, _ = vec.reset(seed=1)
     actions = np.random.default_rng(1).integers(0, vec.single_action_space.n, (64, n))  # type: ignore[attr-defined]
     kept = np.empty((CHUNK, *obs.shape), obs.dtype)
@@ -139,19 +139,19 @@ def bench(o: Options) -> dict[str, Any]:
     n = max(2, usable_cores())
     ref = "one environment"
     ways: dict[str, Callable[[], Step]] = {
-        ref: lambda: in_threads(race, config, 1),
-        f"{n} threads": lambda: in_threads(race, config, n),
-        f"{n} processes": lambda: in_processes(race, config, n),
-        f"gym Async, {n}": lambda: in_one_part(race, config, "gym-async", n),
-        f"ale C++, {n}": lambda: in_one_part(race, config, "ale", n),
-        f"native console, {n}": lambda: in_one_part(race, config, "console", n),
-        f"vectorised in NumPy, {n}": lambda: in_gym_vector(race, config, n),
+        ref: lambda: in_threads(contest, config, 1),
+        f"{n} threads": lambda: in_threads(contest, config, n),
+        f"{n} processes": lambda: in_processes(contest, config, n),
+        f"gym Async, {n}": lambda: in_one_part(contest, config, "gym-async", n),
+        f"ale C++, {n}": lambda: in_one_part(contest, config, "ale", n),
+        f"native console, {n}": lambda: in_one_part(contest, config, "console", n),
+        f"vectorised in NumPy, {n}": lambda: in_gym_vector(contest, config, n),
     }
     title = f"collecting experience from {config.env_id} ({usable_cores()} cores)"
-    with Race(o, title, "steps/s", ref) as race:
+    with Contest(o, title, "steps/s", ref) as contest:
         for name, make in ways.items():
-            race.add(name, make, ref, warm_up=1)
-        return race.run(verdict)
+            contest.add(name, make, ref, warm_up=1)
+        return contest.run(verdict)
 
 
 def verdict(table: Mapping[str, dict[str, Any]]) -> str:

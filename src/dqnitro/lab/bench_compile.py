@@ -15,7 +15,7 @@ from torch import nn
 
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec
-from dqnitro.lab.race import CannotRun, Options, Race, Step, fastest, say_ratio, sure
+from dqnitro.lab.contest import CannotRun, Contest, Options, Step, fastest, say_ratio, sure
 from dqnitro.lab.workload import forward_step, game_spec, make_batch, observations, update_step
 from dqnitro.ladder import RUNGS
 from dqnitro.learn.learner import Learner, build_network
@@ -97,15 +97,15 @@ def bench(o: Options) -> dict[str, Any]:
     starts: dict[str, float] = {}
     columns = {"ms": "ms a call", "start_s": "start-up s", "breaks_even_calls": "calls until it has paid"}
     title = f"the {o.game} network, eager and compiled, on the {'GPU' if device == 'cuda' else 'CPU'}"
-    with Race(o, title, "samples/s", "eager for the same work", columns) as race:
-        race.closing.enter_context(empty_cache())
+    with Contest(o, title, "samples/s", "eager for the same work", columns) as contest:
+        contest.closing.enter_context(empty_cache())
         for what, (make, batch) in work.items():
             ref = f"{EAGER}, {what}"
             for way in (EAGER, SCRIPT, COMPILE):
                 name = f"{way}, {what}"
                 build = timed(name, lambda m=make, w=way, b=batch: m(w, config, spec, device, b))
-                race.add(name, build, ref, batch=batch, work=what)
-        result = race.run(verdict)
+                contest.add(name, build, ref, batch=batch, work=what)
+        result = contest.run(verdict)
     for name, row in result["table"].items():
         row["ms"] = 1000.0 * row["batch"] / row["rate"]
         row["start_s"] = starts[name]

@@ -11,7 +11,7 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec
-from dqnitro.lab.race import Options, Race, Step, gpu, say_ratio
+from dqnitro.lab.contest import Contest, Options, Step, gpu, say_ratio
 from dqnitro.lab.workload import game_spec, make_batch, observations
 from dqnitro.learn.learner import Learner
 
@@ -113,12 +113,12 @@ def bench(o: Options) -> dict[str, Any]:
     megabytes = observations(spec, BATCH).nbytes / 1e6
     title = f"a batch of {BATCH} observations of {o.game} ({megabytes:.2f} MB) on its way"
     columns = {"gb_per_s": "GB/s", "us": "microseconds a batch"}
-    with Race(o, title, "observations/s", "the first row of its kind", columns) as race:
+    with Contest(o, title, "observations/s", "the first row of its kind", columns) as contest:
         groups = {NAIVE: on_cpu(spec), PAGEABLE: to_gpu(spec), BESIDE: beside_updates(config, spec)}
         for ref, group in groups.items():
             for name, make in group.items():
-                race.add(name, make, ref)
-        result = race.run(verdict)
+                contest.add(name, make, ref)
+        result = contest.run(verdict)
     for name, row in result["table"].items():
         row["us"] = 1e6 * BATCH / row["rate"]
         moved = name != SHARED and row["to"] != BESIDE  # nothing moves, or far more than a copy happens

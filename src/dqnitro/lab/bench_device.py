@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from dqnitro.lab.race import Options, Race, Step, gpu, say_ratio
+from dqnitro.lab.contest import Contest, Options, Step, gpu, say_ratio
 from dqnitro.lab.workload import forward_step, game_spec, observations
 from dqnitro.learn.learner import build_network
 
@@ -34,13 +34,13 @@ def bench(o: Options) -> dict[str, Any]:
         return step
 
     title = f"forward pass of the {o.game} network ({sum(p.numel() for p in network.parameters()):,} parameters)"
-    with Race(o, title, "observations/s", "the CPU at the same batch", {"ms": "ms a pass"}) as race:
+    with Contest(o, title, "observations/s", "the CPU at the same batch", {"ms": "ms a pass"}) as contest:
         for batch in BATCHES:
             cpu = f"CPU, batch {batch}"
-            race.add(cpu, lambda b=batch: there("cpu", b), cpu, batch=batch)
-            race.add(f"GPU, batch {batch}", lambda b=batch: there(gpu(), b), cpu, batch=batch)
-            race.add(f"GPU with copies, batch {batch}", lambda b=batch: there_and_back(b), cpu, batch=batch)
-        result = race.run(verdict)
+            contest.add(cpu, lambda b=batch: there("cpu", b), cpu, batch=batch)
+            contest.add(f"GPU, batch {batch}", lambda b=batch: there(gpu(), b), cpu, batch=batch)
+            contest.add(f"GPU with copies, batch {batch}", lambda b=batch: there_and_back(b), cpu, batch=batch)
+        result = contest.run(verdict)
     for row in result["table"].values():
         row["ms"] = 1000.0 * row["batch"] / row["rate"]
     return result

@@ -10,7 +10,7 @@ import numpy as np
 from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs
-from dqnitro.lab.race import CannotRun, Options, Race, Step, fastest, say_ratio
+from dqnitro.lab.contest import CannotRun, Contest, Options, Step, fastest, say_ratio
 
 # part -> what people know it as
 PARTS = {
@@ -39,29 +39,29 @@ def stepper(envs: Envs, seed: int = 0) -> Step:
     return step
 
 
-def open_part(race: Race, config: Config, part: str, n: int) -> Envs:
-    """The part, closed with the race; CannotRun where it does not play this game."""
+def open_part(contest: Contest, config: Config, part: str, n: int) -> Envs:
+    """The part, closed with the contest; CannotRun where it does not play this game."""
     from dqnitro.envs import atari_game, make_envs
 
     if part in ("ale", "console") and atari_game(config.env_id) is None:
         raise CannotRun(f"{config.env_id} is not an Atari game")
     envs = make_envs(config.replace(envs=part, n_envs=n))
-    race.closing.callback(envs.close)
+    contest.closing.callback(envs.close)
     return envs
 
 
 def bench(o: Options) -> dict[str, Any]:
     config = recipes.baseline(o.game)
-    with Race(o, f"steps of {config.env_id}", "steps/s", "the serial wrappers with as many environments") as race:
+    with Contest(o, f"steps of {config.env_id}", "steps/s", "the serial wrappers with as many environments") as contest:
         for n in COUNTS:
             ref = f"{PARTS['wrappers']}, {n}"
             for part, called in PARTS.items():
 
                 def make(part: str = part, n: int = n) -> Step:
-                    return stepper(open_part(race, config, part, n))
+                    return stepper(open_part(contest, config, part, n))
 
-                race.add(f"{called}, {n}", make, ref, warm_up=5, n_envs=n, part=part)
-        return race.run(verdict)
+                contest.add(f"{called}, {n}", make, ref, warm_up=5, n_envs=n, part=part)
+        return contest.run(verdict)
 
 
 def verdict(table: Mapping[str, dict[str, Any]]) -> str:

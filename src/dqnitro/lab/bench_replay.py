@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dqnitro.envs.base import EnvSpec, Step
-from dqnitro.lab.race import CannotRun, Options, Race, Rate
+from dqnitro.lab.contest import CannotRun, Contest, Options, Rate
 
 NAIVE = "naive list of float stacks"
 BATCH = 32
@@ -203,10 +203,10 @@ def bench(o: Options) -> dict[str, Any]:
         return turn
 
     title = f"memory of a replay for {o.game}, each filled with {n:,} transitions in a fresh process"
-    with Race(o, title, "transitions/GiB", NAIVE, columns) as race:
+    with Contest(o, title, "transitions/GiB", NAIVE, columns) as contest:
         for name in contenders():
-            race.add_rate(name, lambda name=name: turns(name), NAIVE)
-        result = race.run(lambda table: "")
+            contest.add_rate(name, lambda name=name: turns(name), NAIVE)
+        result = contest.run(lambda table: "")
     for name, row in result["table"].items():
         row |= {key: float(np.mean([f[key] for f in found[name]])) for key in columns}
     result["transitions"] = n

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dqnitro.errors import ConfigError
-from dqnitro.lab.race import Options, Race, Step, fastest, say_ratio
+from dqnitro.lab.contest import Contest, Options, Step, fastest, say_ratio
 
 REFERENCE = "OpenCV area"
 OURS = "ours, whole numbers"
@@ -96,11 +96,11 @@ def bench(o: Options) -> dict[str, Any]:
     columns = {"max_difference": f"largest difference to {REFERENCE}", "mean_difference": "mean difference"}
     title = f"{grey.shape[1]}x{grey.shape[2]} screens of {o.game} to {SIZE}x{SIZE}, one thread, {SCREENS} a call"
     threads = cv2.getNumThreads(), torch.get_num_threads()
-    with Race(o, title, "pictures/s", REFERENCE, columns) as race:
+    with Contest(o, title, "pictures/s", REFERENCE, columns) as contest:
         cv2.setNumThreads(1)
         torch.set_num_threads(1)
-        race.closing.callback(torch.set_num_threads, threads[1])
-        race.closing.callback(cv2.setNumThreads, threads[0])
+        contest.closing.callback(torch.set_num_threads, threads[1])
+        contest.closing.callback(cv2.setNumThreads, threads[0])
 
         def make(name: str, way: Callable[[], Resize]) -> Step:
             resize = way()
@@ -115,10 +115,10 @@ def bench(o: Options) -> dict[str, Any]:
 
         found: dict[str, dict[str, float]] = {}
         for name, way in ways.items():
-            race.add(name, lambda n=name, w=way: make(n, w), REFERENCE)
+            contest.add(name, lambda n=name, w=way: make(n, w), REFERENCE)
         for name in found:
-            race.extra(name).update(found[name])
-        return race.run(verdict)
+            contest.extra(name).update(found[name])
+        return contest.run(verdict)
 
 
 def verdict(table: Mapping[str, dict[str, Any]]) -> str:

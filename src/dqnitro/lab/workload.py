@@ -15,7 +15,7 @@ from dqnitro.envs.base import EnvSpec
 from dqnitro.learn.learner import Learner
 
 if TYPE_CHECKING:
-    from dqnitro.lab.race import Step
+    from dqnitro.lab.contest import Step
 
 
 def game_spec(game: str) -> tuple[Config, EnvSpec]:

@@ -1,11 +1,11 @@
-"""A race compares what took turns, keeps what could not run with its reason, and never claims what the rounds do not show."""
+"""A contest compares what took turns, keeps what could not run with its reason, and never claims what the rounds do not show."""
 
 from __future__ import annotations
 
 import pytest
 
 from dqnitro.errors import ConfigError
-from dqnitro.lab.race import CannotRun, Options, Race, fastest, ratio_text, say_ratio, sure
+from dqnitro.lab.contest import CannotRun, Contest, Options, fastest, ratio_text, say_ratio, sure
 
 
 def fixed(*rates: float):
@@ -14,17 +14,17 @@ def fixed(*rates: float):
     return lambda: lambda seconds: next(turns)
 
 
-def run(race: Race, **kw) -> dict:
-    return race.run(lambda table: f"fastest: {fastest(table)}", **kw)
+def run(contest: Contest, **kw) -> dict:
+    return contest.run(lambda table: f"fastest: {fastest(table)}", **kw)
 
 
 def test_every_row_is_compared_with_its_own_reference():
-    with Race(Options(rounds=3), "title", "things/s", "the slow one") as race:
-        race.add_rate("slow, 1", fixed(1.0, 2.0, 4.0), "slow, 1")
-        race.add_rate("quick, 1", fixed(2.0, 4.0, 8.0), "slow, 1", size=1)
-        race.add_rate("slow, 2", fixed(10.0, 10.0, 10.0), "slow, 2")
-        race.add_rate("quick, 2", fixed(5.0, 5.0, 5.0), "slow, 2")
-        result = run(race)
+    with Contest(Options(rounds=3), "title", "things/s", "the slow one") as contest:
+        contest.add_rate("slow, 1", fixed(1.0, 2.0, 4.0), "slow, 1")
+        contest.add_rate("quick, 1", fixed(2.0, 4.0, 8.0), "slow, 1", size=1)
+        contest.add_rate("slow, 2", fixed(10.0, 10.0, 10.0), "slow, 2")
+        contest.add_rate("quick, 2", fixed(5.0, 5.0, 5.0), "slow, 2")
+        result = run(contest)
     rows = result["table"]
     assert rows["quick, 1"]["ratio"] == pytest.approx(2.0) and rows["quick, 1"]["size"] == 1
     assert rows["quick, 1"]["low"] == pytest.approx(2.0)  # the same factor in every round, however the machine drifts
@@ -40,11 +40,11 @@ def test_what_cannot_run_is_listed_with_the_reason():
     def missing():
         raise ImportError("No module named 'x'")
 
-    with Race(Options(rounds=3), "t", "u", "a") as race:
-        race.add_rate("a", fixed(1.0, 1.0, 1.0), "a")
-        race.add_rate("b", no_gpu, "a")
-        race.add_rate("c", missing, "a")
-        result = run(race)
+    with Contest(Options(rounds=3), "t", "u", "a") as contest:
+        contest.add_rate("a", fixed(1.0, 1.0, 1.0), "a")
+        contest.add_rate("b", no_gpu, "a")
+        contest.add_rate("c", missing, "a")
+        result = run(contest)
     assert result["skipped"] == {"b": "there is no card", "c": "not installed here (No module named 'x')"}
     assert list(result["table"]) == ["a"]
 
@@ -53,8 +53,8 @@ def test_an_unexpected_error_is_not_a_reason():
     def broken():
         raise RuntimeError("a bug")
 
-    with pytest.raises(RuntimeError, match="a bug"), Race(Options(), "t", "u", "a") as race:
-        race.add_rate("a", broken, "a")
+    with pytest.raises(RuntimeError, match="a bug"), Contest(Options(), "t", "u", "a") as contest:
+        contest.add_rate("a", broken, "a")
 
 
 def test_only_keeps_references_and_refuses_names_that_nobody_has():
@@ -65,10 +65,10 @@ def test_only_keeps_references_and_refuses_names_that_nobody_has():
         return lambda seconds: 1.0
 
     def fill(only):
-        race = Race(Options(rounds=3, only=only), "t", "u", "a")
+        contest = Contest(Options(rounds=3, only=only), "t", "u", "a")
         for name in ("a", "big fish", "small fish"):
-            race.add_rate(name, lambda name=name: contender(name), "a")
-        return race
+            contest.add_rate(name, lambda name=name: contender(name), "a")
+        return contest
 
     assert list(run(fill(("BIG",)))["table"]) == ["a", "big fish"]
     assert built == ["a", "big fish"]  # the other one is not even built
@@ -86,19 +86,24 @@ def test_a_step_is_warmed_up_and_then_timed():
 
         return step
 
-    with Race(Options(rounds=1, seconds=0.002), "t", "u", "a") as race:
-        race.add("a", make, "a", warm_up=4)
+    with Contest(Options(rounds=1, seconds=0.002), "t", "u", "a") as contest:
+        contest.add("a", make, "a", warm_up=4)
         assert len(calls) == 4
-        result = run(race)
+        result = run(contest)
     assert len(calls) > 4 and result["rates"]["a"][0] > 0
     assert "too few to tell a difference from noise" in result["verdict"]
 
 
 def test_everything_is_closed_even_after_an_error():
     closed = []
-    with pytest.raises(ZeroDivisionError), Race(Options(), "t", "u", "a") as race:
-        race.closing.callback(closed.append, "worker")
-        raise ZeroDivisionError
+
+    def fail():
+        with Contest(Options(), "t", "u", "a") as contest:
+            contest.closing.callback(closed.append, "worker")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     assert closed == ["worker"]
 
 

@@ -1,4 +1,4 @@
-"""A race: contenders are built, take turns in rounds, and end as one table with a verdict for this machine.
+"""A contest: contenders are built, take turns in rounds, and end as one table with a verdict for this machine.
 
 A contender that cannot run here stays in the result with the reason. Every row says what it is compared with: another row,
 measured in the same rounds.
@@ -34,7 +34,7 @@ class Options:
 
 
 @dataclass
-class Race:
+class Contest:
     """Collects contenders, then `run` measures them. Use it as a context: what contenders opened is closed at the end."""
 
     options: Options
@@ -49,7 +49,7 @@ class Race:
     _extra: dict[str, dict[str, Any]] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
 
-    def __enter__(self) -> Race:
+    def __enter__(self) -> Contest:
         return self
 
     def __exit__(self, *error: object) -> None:

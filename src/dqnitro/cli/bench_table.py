@@ -24,7 +24,7 @@ def bench_table(result: dict[str, Any]) -> Table:
     """A benchmark's rows in the order they were entered (peers: fastest first); what could not run is a row with dashes."""
     from rich.table import Table
 
-    from dqnitro.lab.race import ratio_text
+    from dqnitro.lab.contest import ratio_text
 
     extra: dict[str, str] = result.get("columns", {})
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -56,7 +56,7 @@ def print_bench(result: dict[str, Any]) -> None:
 
     if "title" in result:
         print(result["title"])
-    console = Console()
+    console = Console(markup=False, highlight=False)  # an interval in brackets is no markup
     if not console.is_terminal:
         console.width = 200  # a file has no width; 80 columns would break the intervals apart
     console.print(bench_table(result))
