@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import pathlib
 
 import numpy as np
 import psutil
@@ -40,6 +41,11 @@ def check(result: dict, unit: str) -> dict:
 def test_there_is_a_module_for_every_name():
     for what in MICRO:
         assert callable(importlib.import_module(f"dqnitro.lab.bench_{what}").bench)
+
+
+def test_the_document_names_every_benchmark():
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs" / "bench.md").read_text()
+    assert [what for what in MICRO if f"\n| `{what}` |" not in page] == []
 
 
 def test_device():
