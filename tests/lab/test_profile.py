@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dqnitro import recipes
-from dqnitro.lab.advice import PARTS, SETTINGS, advise, at_most, lightens, shares
+from dqnitro.lab.advice import PARTS, SETTINGS, advise, at_most, learning_share, lightens, shares
 from dqnitro.lab.profile import profile, run_for, settled, tree_lines
 from dqnitro.lab.spans import ANNOTATION, WATCHED, Node, Others, Spans, watch
 from dqnitro.ladder import RUNGS
@@ -113,7 +113,7 @@ def test_other_processes_are_part_of_the_tree(tmp_path):
     r = profile(small(envs="gym-async", n_envs=2), 300, tmp_path / "t.json", traced_steps=4)
     assert r["tree"]["name"] == "all processes"
     trainer, workers = r["tree"]["children"]
-    assert trainer["name"] == "step" and workers["name"] == "2 worker processes"
+    assert trainer["name"] == "trainer process" and workers["name"] == "2 worker processes"
     assert workers["seconds"] > 0
     environment = next(c for c in trainer["children"] if c["name"] == "environment")
     assert [c["name"] for c in environment["children"]] == ["waiting"]
@@ -153,6 +153,7 @@ def test_shares_put_every_second_somewhere():
     assert of["environment"] == pytest.approx(0.1) and of["waiting"] == pytest.approx(0.3)
     assert of["loss"] == pytest.approx(0.2) and of["backward"] == pytest.approx(0.25)
     assert of["optimiser"] == pytest.approx(0.05)  # what learning does besides
+    assert learning_share(tree) == pytest.approx(0.5)
     assert of["loop"] == pytest.approx(0.1) and sum(of.values()) == pytest.approx(1.0)
 
 
@@ -183,12 +184,12 @@ def test_every_part_that_can_be_lightened_names_rungs_that_exist():
 
 def test_advice_is_ordered_bounded_and_says_what_cannot_run():
     of = dict.fromkeys(PARTS, 0.0) | {"environment": 0.5, "backward": 0.3, "optimiser": 0.19, "loop": 0.01}
-    pong = advise(of, recipes.baseline("pong"))
+    pong = advise(of, 0.49, recipes.baseline("pong"))
     assert [a["part"] for a in pong] == ["environment", "learning as a whole", "backward", "optimiser"]
     assert pong[0]["buys_at_most"] == pytest.approx(2.0) and "console [exact]" in pong[0]["text"]
     assert "environment: 50% of a step, at most 2.00x if it cost nothing; try " in pong[0]["text"]
     assert "fused-adam" in pong[-1]["rungs"]
-    cartpole = advise(of, recipes.baseline("CartPole-v1"))
+    cartpole = advise(of, 0.49, recipes.baseline("CartPole-v1"))
     assert "console" not in cartpole[0]["rungs"]
     assert cartpole[0]["cannot"]["console"] == "CartPole-v1 is not an Atari game"
 

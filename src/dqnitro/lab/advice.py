@@ -47,7 +47,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], Callable[[Any, Any], bool]]] = {
     "frame_stack": (("copies", "sampling", "loss", "backward"), _down),
     "network": (("acting", "loss", "backward", "optimiser"), lambda old, new: new == "small"),
     "hidden_units": (("acting", "loss", "backward", "optimiser"), _down),
-    "steps_per_update": (LEARNING, _up),
+    "steps_per_update": ((*LEARNING, "copies"), _up),
     "replay": (("sampling", "storing", "copies"), lambda old, new: new == "frames"),
     "replay_device": (("copies", "sampling"), _any),
     "runner": (("environment", "acting", "waiting", "loop"), lambda old, new: old == "inline"),
@@ -60,6 +60,7 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "inplace-relu": ("acting", "loss"),
     "channels-last": ("loss", "backward"),
     "pinned-copies": ("copies",),
+    "compile": ("loss", "backward", "copies"),
 }
 ANY_WRAPPER = ("loss", "backward")  # what is wrapped around an update is there to make these faster
 
@@ -101,14 +102,18 @@ def at_most(share: float) -> float:
     return 1.0 / max(1.0 - share, 1e-9)
 
 
-def advise(of: Mapping[str, float], config: Config) -> list[dict[str, Any]]:
-    """What to try, the largest share first."""
-    found = [("learning as a whole", LEARNING)] if sum(of[p] > WORTH_A_WORD for p in LEARNING) > 1 else []
-    found += [(part, (part,)) for part in PARTS]
+def learning_share(tree: Node) -> float:
+    """Sampling and updates with all that is inside them, copies too: what fewer or cheaper updates would save."""
+    nodes = (tree.find("sampling"), tree.find("learning"))
+    return sum(node.seconds for node in nodes if node) / tree.seconds if tree.seconds else 0.0
+
+
+def advise(of: Mapping[str, float], learning: float, config: Config) -> list[dict[str, Any]]:
+    """What to try, the largest share first. `learning` is the share of the updates as a whole."""
+    found = [("learning as a whole", LEARNING, learning), *((part, (part,), of[part]) for part in PARTS)]
     lighter = {name: lightens(rung, config) for name, rung in RUNGS.items()}
     out = []
-    for what, parts in found:
-        share = sum(of[p] for p in parts)
+    for what, parts, share in found:
         if share < WORTH_A_WORD:
             continue
         names = [n for n, some in lighter.items() if (set(parts) <= some if len(parts) > 1 else set(parts) & some)]

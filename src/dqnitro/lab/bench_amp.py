@@ -10,11 +10,13 @@ import torch
 from dqnitro.config import Config
 from dqnitro.dqn import Batch
 from dqnitro.envs.base import EnvSpec
-from dqnitro.lab.contest import Contest, Options, Step, fastest, say_ratio, sure
+from dqnitro.lab.contest import CannotRun, Contest, Options, Step, fastest, say_ratio, sure
 from dqnitro.lab.workload import game_spec, make_batch, settle, update_step
 from dqnitro.learn.learner import Learner
+from dqnitro.machine import cpu_flags
 
 BATCHES = (32, 256)
+FLOAT16_FLAGS = {"avx512_fp16", "amx_fp16", "asimdhp"}
 
 
 def autocast_step(learner: Learner, batch: Batch, dtype: torch.dtype) -> Step:
@@ -58,6 +60,9 @@ def bench(o: Options) -> dict[str, Any]:
     columns = {"ms": "ms an update", "error": "largest error of a value"}
 
     def with_autocast(size: int, dtype: torch.dtype) -> Step:
+        slow = dtype == torch.float16 and device == "cpu" and not cpu_flags() & FLOAT16_FLAGS
+        if slow and size > min(BATCHES):  # seconds an update, for what the smaller batch has shown already
+            raise CannotRun("this CPU has no float16 arithmetic; the smaller batch shows what that costs")
         return autocast_step(Learner(config, spec, device), make_batch(spec, size, device), dtype)
 
     def ours(size: int, *wrappers: str) -> Step:

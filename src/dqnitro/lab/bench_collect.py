@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
@@ -54,6 +55,7 @@ def work(config: Config, seed: int, pipe: Connection) -> None:
     """A worker process: a chunk for every message, until the pipe closes."""
     from dqnitro.envs import make_envs
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to everybody; the parent closes the pipe
     envs = make_envs(config.replace(seed=seed))
     envs.reset()
     rng = np.random.default_rng(seed)
@@ -61,7 +63,7 @@ def work(config: Config, seed: int, pipe: Connection) -> None:
     try:
         while pipe.recv():
             pipe.send(collect(envs, rng))
-    except (EOFError, KeyboardInterrupt, BrokenPipeError):
+    except (EOFError, BrokenPipeError):
         pass
     envs.close()
 

@@ -123,7 +123,8 @@ def sure(row: Mapping[str, Any]) -> bool:
 
 def ratio_text(row: Mapping[str, Any]) -> str:
     """Two decimals where they matter: a ratio of thousands has none."""
-    mean, low, high = (f"{v:.2f}" if v < 20 else f"{v:,.0f}" for v in (row["ratio"], row["low"], row["high"]))
+    digits = 2 if row["ratio"] < 20 else 1 if row["ratio"] < 100 else 0
+    mean, low, high = (f"{v:,.{digits}f}" for v in (row["ratio"], row["low"], row["high"]))
     return f"{mean}x [{low}, {high}]"
 
 

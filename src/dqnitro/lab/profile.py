@@ -17,7 +17,7 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.lab.advice import advise, shares
+from dqnitro.lab.advice import advise, learning_share, shares
 from dqnitro.lab.spans import ANNOTATION, Node, Others, Spans, watch
 from dqnitro.loop import Agent, Tick, loop, make_agent
 
@@ -72,7 +72,7 @@ def profile(config: Config, steps: int, trace: pathlib.Path, traced_steps: int =
     return {
         "steps": played, "updates": done, "wall_s": wall, "steps_per_s": played / wall, "unit": "seconds",
         "tree": _over_processes(tree, processes, wall), "shares": of, "top": _top(profiler),
-        "advice": advise(of, config), "trace": str(trace),
+        "advice": advise(of, learning_share(tree), config), "trace": str(trace),
     }  # fmt: skip
 
 
@@ -137,8 +137,8 @@ def _over_processes(tree: Node, others: list[Node], wall: float) -> dict[str, An
     """One root for all processes where there are several; their time runs side by side and may add up to more than 1."""
     if not others:
         return tree.to_dict(wall)
-    root = Node("all processes", wall, tree.calls, {"trainer": tree})
-    out = root.to_dict(wall)
+    out = Node("all processes", wall, tree.calls, {"trainer": tree}).to_dict(wall)
+    out["children"][0]["name"] = "trainer process"
     out["children"] += [o.to_dict(wall) for o in others]
     return out
 
