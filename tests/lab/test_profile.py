@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import types
@@ -173,6 +174,14 @@ def test_rungs_lighten_what_they_change():
         assert lightens(RUNGS[name], RUNGS[name].apply(config)) == set(), "it is in force already"
     fewer_updates = config.replace(steps_per_update=8.0)
     assert lightens(RUNGS["four-steps-per-update"], fewer_updates) == set(), "that would be slower"
+
+
+def test_a_rung_that_does_not_go_with_the_settings_is_not_suggested():
+    def too_large(config):
+        return config.replace(n_envs=2, batch_size=10 * config.first_fill_steps)
+
+    rung = dataclasses.replace(RUNGS["eight-envs"], apply=too_large)
+    assert lightens(rung, recipes.baseline("pong")) == set()
 
 
 def test_every_part_that_can_be_lightened_names_rungs_that_exist():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from dqnitro.config import Config
+from dqnitro.errors import ConfigError
 from dqnitro.lab.spans import Node
 from dqnitro.ladder import RUNGS, Rung
 
@@ -69,7 +70,10 @@ def lightens(rung: Rung, config: Config) -> set[str]:
     """The parts of a step that a rung would make cheaper here; none if it is in force already, or only costs."""
     if set(getattr(rung, "replaces", ())) & set(config.wrappers):
         return set()  # it would take off what is in force
-    after = rung.apply(config)
+    try:
+        after = rung.apply(config)
+    except ConfigError:  # it does not go with these settings
+        return set()
     parts: set[str] = set()
     for name, (lighter, helps) in SETTINGS.items():
         old, new = getattr(config, name, None), getattr(after, name, None)
