@@ -176,6 +176,14 @@ def test_rungs_lighten_what_they_change():
     assert lightens(RUNGS["four-steps-per-update"], fewer_updates) == set(), "that would be slower"
 
 
+def test_fewer_updates_from_larger_batches_save_only_optimiser_steps():
+    def apply(config):
+        return config.replace(steps_per_update=4 * config.steps_per_update, batch_size=4 * config.batch_size)
+
+    rung = dataclasses.replace(RUNGS["four-steps-per-update"], apply=apply)
+    assert lightens(rung, recipes.baseline("pong")) == {"optimiser"}
+
+
 def test_a_rung_that_does_not_go_with_the_settings_is_not_suggested():
     def too_large(config):
         return config.replace(n_envs=2, batch_size=10 * config.first_fill_steps)
@@ -198,6 +206,11 @@ def test_advice_is_ordered_bounded_and_says_what_cannot_run():
     assert pong[0]["buys_at_most"] == pytest.approx(2.0) and "console [exact]" in pong[0]["text"]
     assert "environment: 50% of a step, at most 2.00x if it cost nothing; try " in pong[0]["text"]
     assert "fused-adam" in pong[-1]["rungs"]
+    assert "four-steps-per-update" in pong[1]["rungs"], "what lightens all of learning is said once, with the whole"
+    assert all("four-steps-per-update" not in a["rungs"] for a in pong if a["part"] != "learning as a whole")
+    for a in pong:
+        order = [("exact", "close", "learning").index(RUNGS[n].promise) for n in a["rungs"]]
+        assert order == sorted(order), "what leaves learning as it is comes first"
     cartpole = advise(of, 0.49, recipes.baseline("CartPole-v1"))
     assert "console" not in cartpole[0]["rungs"]
     assert cartpole[0]["cannot"]["console"] == "CartPole-v1 is not an Atari game"

@@ -18,6 +18,9 @@ PARTS = (
     "environment", "acting", "copies", "sampling", "loss", "backward", "optimiser", "storing", "waiting", "loop",
 )  # fmt: skip
 LEARNING = ("sampling", "loss", "backward", "optimiser")
+WITHIN = (*LEARNING, "copies")  # what learning as a whole consists of
+PROMISES = ("exact", "close", "learning")
+MOST_NAMES = 6  # in a sentence; the JSON has all
 WORTH_A_WORD = 0.03  # of a step; at most 1.03x is not worth reading about
 
 _ENVS = ("wrappers", "gym-sync", "gym-async", "ale", "console")
@@ -48,7 +51,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], Callable[[Any, Any], bool]]] = {
     "frame_stack": (("copies", "sampling", "loss", "backward"), _down),
     "network": (("acting", "loss", "backward", "optimiser"), lambda old, new: new == "small"),
     "hidden_units": (("acting", "loss", "backward", "optimiser"), _down),
-    "steps_per_update": ((*LEARNING, "copies"), _up),
+    "steps_per_update": (WITHIN, _up),
     "replay": (("sampling", "storing", "copies"), lambda old, new: new == "frames"),
     "replay_device": (("copies", "sampling"), _any),
     "runner": (("environment", "acting", "waiting", "loop"), lambda old, new: old == "inline"),
@@ -75,10 +78,13 @@ def lightens(rung: Rung, config: Config) -> set[str]:
     except ConfigError:  # it does not go with these settings
         return set()
     parts: set[str] = set()
+    as_many_samples = after.batch_size / after.steps_per_update >= config.batch_size / config.steps_per_update
     for name, (lighter, helps) in SETTINGS.items():
         old, new = getattr(config, name, None), getattr(after, name, None)
         if old != new and helps(old, new):
-            parts |= set(lighter)
+            # Fewer updates from batches as much larger train as many samples a step: only optimiser steps are saved.
+            grown = name == "steps_per_update" and as_many_samples
+            parts |= {"optimiser"} if grown else set(lighter)
     for wrapper in after.wrappers:
         if wrapper not in config.wrappers:
             parts |= set(WRAPPERS.get(wrapper, ANY_WRAPPER))
@@ -116,13 +122,19 @@ def advise(of: Mapping[str, float], learning: float, config: Config) -> list[dic
     """What to try, the largest share first. `learning` is the share of the updates as a whole."""
     found = [("learning as a whole", LEARNING, learning), *((part, (part,), of[part]) for part in PARTS)]
     lighter = {name: lightens(rung, config) for name, rung in RUNGS.items()}
+    whole = {name for name, some in lighter.items() if set(LEARNING) <= some}
     out = []
     for what, parts, share in found:
         if share < WORTH_A_WORD:
             continue
-        names = [n for n, some in lighter.items() if (set(parts) <= some if len(parts) > 1 else set(parts) & some)]
+        if len(parts) > 1:
+            names = [n for n in lighter if n in whole]
+        else:  # what lightens learning as a whole is said there, once
+            names = [
+                n for n, some in lighter.items() if parts[0] in some and (n not in whole or parts[0] not in WITHIN)
+            ]
         cannot = {n: why for n in names if (why := RUNGS[n].needs(config))}
-        can = [n for n in names if n not in cannot]
+        can = sorted((n for n in names if n not in cannot), key=lambda n: PROMISES.index(RUNGS[n].promise))
         out.append(
             {
                 "part": what,
@@ -137,9 +149,8 @@ def advise(of: Mapping[str, float], learning: float, config: Config) -> list[dic
 
 
 def _words(what: str, share: float, can: list[str]) -> str:
-    text = f"{what}: {share:.0%} of a step, at most {at_most(share):.2f}x if it cost nothing"
-    if can:
-        text += "; try " + ", ".join(f"{n} [{RUNGS[n].promise}]" for n in can)
-    else:
-        text += "; no rung lightens it here"
-    return text
+    text = f"{what}: {share:.0%} of a step, at most {at_most(share):.2f}x if it cost nothing; "
+    if not can:
+        return text + "no rung lightens it here"
+    text += "try " + ", ".join(f"{n} [{RUNGS[n].promise}]" for n in can[:MOST_NAMES])
+    return text + (f" and {len(can) - MOST_NAMES} more" if len(can) > MOST_NAMES else "")
