@@ -6,6 +6,7 @@ many of them look too large. From the second pass come the trace, the top operat
 
 from __future__ import annotations
 
+import importlib
 import pathlib
 import time
 import warnings
@@ -36,6 +37,16 @@ def settled(config: Config) -> Config:
     )  # fmt: skip
 
 
+def start(config: Config) -> tuple[Agent, Iterator[Tick]]:
+    """The agent and its ticks, from the runner that the config names where there are runners to choose from."""
+    try:
+        runners = importlib.import_module("dqnitro.run")
+    except ModuleNotFoundError:
+        agent = make_agent(config)
+        return agent, loop(agent)
+    return runners.make_run(config)
+
+
 def run_for(ticks: Iterator[Tick], agent: Agent, steps: int) -> float:
     """Follow the loop for some steps; the seconds it took."""
     end, begin = agent.clock.steps + steps, time.perf_counter()
@@ -51,9 +62,8 @@ def profile(config: Config, steps: int, trace: pathlib.Path, traced_steps: int =
 
     `traced_steps` (0: as many as are timed) are run under the profiler; each makes some hundred kilobytes of trace.
     """
-    agent = make_agent(settled(config))
+    agent, ticks = start(settled(config))
     try:
-        ticks = loop(agent)
         while next(ticks).updates < WARM_UPDATES:
             pass
         with watch(agent) as spans:
