@@ -6,7 +6,6 @@ many of them look too large. From the second pass come the trace, the top operat
 
 from __future__ import annotations
 
-import importlib
 import pathlib
 import time
 import warnings
@@ -20,7 +19,8 @@ from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab.advice import advise, learning_share, shares
 from dqnitro.lab.spans import ANNOTATION, Node, Others, Spans, watch
-from dqnitro.loop import Agent, Tick, loop, make_agent
+from dqnitro.loop import Agent, Tick
+from dqnitro.run import make_run
 
 COPIES = frozenset({"aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::pin_memory"})
 WAITS = frozenset({"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize"})
@@ -35,16 +35,6 @@ def settled(config: Config) -> Config:
     return config.replace(
         first_fill_steps=fill, epsilon_start=config.epsilon_end, max_steps=0, max_minutes=0.0, stop_at_score=float("inf")
     )  # fmt: skip
-
-
-def start(config: Config) -> tuple[Agent, Iterator[Tick]]:
-    """The agent and its ticks, from the runner that the config names where there are runners to choose from."""
-    try:
-        runners = importlib.import_module("dqnitro.run")
-    except ModuleNotFoundError:
-        agent = make_agent(config)
-        return agent, loop(agent)
-    return runners.make_run(config)
 
 
 def run_for(ticks: Iterator[Tick], agent: Agent, steps: int) -> float:
@@ -62,7 +52,7 @@ def profile(config: Config, steps: int, trace: pathlib.Path, traced_steps: int =
 
     `traced_steps` (0: as many as are timed) are run under the profiler; each makes some hundred kilobytes of trace.
     """
-    agent, ticks = start(settled(config))
+    agent, ticks = make_run(settled(config))
     try:
         while next(ticks).updates < WARM_UPDATES:
             pass
