@@ -121,6 +121,15 @@ def test_other_processes_are_part_of_the_tree(tmp_path):
     assert r["shares"]["waiting"] > 0
 
 
+def test_the_player_of_the_processes_runner_stands_beside_the_trainer(tmp_path):
+    r = profile(small(runner="processes", slack_steps=4), 60, tmp_path / "t.json", traced_steps=4)
+    trainer, player = r["tree"]["children"]
+    assert player["name"].startswith("player process") and names(player) > {"acting", "environment"}
+    assert all(c["seconds"] > 0 for c in player["children"])
+    assert {"environment", "waiting", "learning", "handing over weights"} <= names(trainer)
+    assert "acting" not in names(trainer), "the player chooses the actions"
+
+
 def test_a_part_in_a_process_of_its_own_brings_its_phases():
     player = types.SimpleNamespace(pid=2**30, seconds={"act": 1.0, "env": 2.0})
     others = Others(types.SimpleNamespace(envs=player, replay=None, learner=None))

@@ -12,11 +12,10 @@ from dqnitro.dqn import Batch
 from dqnitro.envs.base import EnvSpec
 from dqnitro.lab.contest import CannotRun, Contest, Options, Step, fastest, say_ratio, sure
 from dqnitro.lab.workload import game_spec, make_batch, settle, update_step
+from dqnitro.ladder import RUNGS
 from dqnitro.learn.learner import Learner
-from dqnitro.machine import cpu_flags
 
 BATCHES = (32, 256)
-FLOAT16_FLAGS = {"avx512_fp16", "amx_fp16", "asimdhp"}
 
 
 def autocast_step(learner: Learner, batch: Batch, dtype: torch.dtype) -> Step:
@@ -56,13 +55,14 @@ def bench(o: Options) -> dict[str, Any]:
     """Each precision at a small and a large batch, on the GPU where there is one."""
     config, spec = game_spec(o.game)
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    config = config.replace(device=device)
     title = f"one update of the {o.game} network on the {'GPU' if device == 'cuda' else 'CPU'}"
     columns = {"ms": "ms an update", "error": "largest error of a value"}
 
     def with_autocast(size: int, dtype: torch.dtype) -> Step:
-        slow = dtype == torch.float16 and device == "cpu" and not cpu_flags() & FLOAT16_FLAGS
+        slow = RUNGS["float16"].needs(config) if dtype == torch.float16 else None
         if slow and size > min(BATCHES):  # seconds an update, for what the smaller batch has shown already
-            raise CannotRun("this CPU has no float16 arithmetic; the smaller batch shows what that costs")
+            raise CannotRun(f"{slow}: see the smaller batch")
         return autocast_step(Learner(config, spec, device), make_batch(spec, size, device), dtype)
 
     def ours(size: int, *wrappers: str) -> Step:

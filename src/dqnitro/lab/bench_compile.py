@@ -31,8 +31,10 @@ def traced(network: nn.Module, obs: torch.Tensor) -> nn.Module:
         return torch.jit.trace(network, (obs,), check_trace=False)  # type: ignore[return-value]
 
 
-def check_compiler(config: Config) -> None:
-    if why := RUNGS["compile"].needs(config):
+def check(way: str, config: Config) -> None:
+    """CannotRun with the reason that the ladder would give."""
+    names = {SCRIPT: "torchscript", COMPILE: "compile"}
+    if way in names and (why := RUNGS[names[way]].needs(config)):
         raise CannotRun(why)
 
 
@@ -52,19 +54,19 @@ def empty_cache() -> Iterator[None]:
 
 
 def forward_of(way: str, config: Config, spec: EnvSpec, device: str, batch: int) -> Step:
+    check(way, config)
     network = build_network(config, spec).to(device)
     obs = torch.from_numpy(observations(spec, batch)).to(device)
     if way == SCRIPT:
         return forward_step(traced(network, obs), obs)
     if way == COMPILE:
-        check_compiler(config)
         return forward_step(torch.compile(network, dynamic=False), obs)
     return forward_step(network, obs)
 
 
 def update_of(way: str, config: Config, spec: EnvSpec, device: str, batch: int) -> Step:
+    check(way, config)
     if way == COMPILE:
-        check_compiler(config)
         config = config.replace(wrappers=(*config.wrappers, "compile"))
     learner, data = Learner(config, spec, device), make_batch(spec, batch, device)
     if way == SCRIPT:
