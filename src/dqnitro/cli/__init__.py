@@ -13,7 +13,8 @@ COMMANDS = {
     "runs": "list what is there: game, recipe, score, speed, state",
     "report": "write the page of runs, of the lab's results, or of both",
     "env": "this machine, the versions, and what `auto` would choose and why",
-    "bench": "measure against peers, interleaved, as ratios with intervals",
+    "bench": "small benchmarks and peers, interleaved, as ratios with intervals and a verdict",
+    "profile": "where a step's time goes, and what to try next",
     "games": "the Atari games there are; --check plays them side by side with ale-py",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import importlib
 import json
 import pathlib
 import sys
@@ -9,54 +11,108 @@ from collections.abc import Callable
 from typing import Any
 
 from dqnitro.cli.flags import Parser, note
+from dqnitro.config import nearest
 from dqnitro.errors import ConfigError
 
+# What the notes asked, one small module each: dqnitro.lab.bench_<what>
+MICRO = {
+    "device": "forward pass on CPU and GPU over batch sizes: from where on does a GPU pay?",
+    "compile": "eager, TorchScript and torch.compile: forward pass and update",
+    "amp": "float32, bfloat16, and float16 with a gradient scaler: one update",
+    "collect": "threads, processes and vectorised environments for collecting experience",
+    "replay": "bytes of memory a transition in every replay and in the naive list; additions and samples a second",
+    "resize": "OpenCV, Pillow, torch and our own resize, with the difference to OpenCV's area method",
+    "envs": "serial wrappers, gym Sync and Async, ale C++ and the native console with 1, 4 and 8 environments",
+    "copies": "NumPy to torch, and pageable, pinned and asynchronous copies to the GPU",
+}
+PEERS = {
+    "learn": "samples learned a second at the textbook settings, against SB3 and a CleanRL-style loop",
+    "console": "the native console against ale-py's vector environment and EnvPool, with one thread and with two",
+}
+
 DESCRIPTION = """\
-Measure on this machine: contenders take turns in one process, results are ratios with 95% intervals.
+Measure on this machine: contenders take turns, results are ratios with 95% intervals and a verdict.
 
 Examples
-  dqnitro bench learn                             our baseline and fast recipes against SB3 and a CleanRL-style loop
+  dqnitro bench device                            is a GPU worth it here, and from which batch on?
+  dqnitro bench envs --game breakout              which environment part is fastest
+  dqnitro bench collect --game CartPole-v1        any Gymnasium environment where it makes sense
+  dqnitro bench compile --only eager,script       only contenders with these words in their names
   dqnitro bench learn --rounds 8 --seconds 4
-  dqnitro bench learn --out results/learn.json    keep the figures with machine, versions, commit and command
-  dqnitro bench console                           the native console against ale-py's vector environment and EnvPool
+  dqnitro bench replay --out results/replay.json  keep the figures with machine, versions, commit and command
   dqnitro bench console --games pong,breakout --threads 1
 
 What can be measured
-  console  environment steps a second at the default options, with one thread and with two
-  learn    samples learned a second at the textbook settings (batch 32, one update a step), environment included
-"""
+{benches}
+
+Exit codes: 0 measured, 1 unexpected failure, 2 bad input, 130 Ctrl-C.
+""".format(benches="\n".join(f"  {name:<8} {what}" for name, what in (MICRO | PEERS).items()))
 
 
 def main(argv: list[str]) -> int:
     p = Parser("bench", "WHAT [options]", DESCRIPTION)
-    p.add_argument("what", help="what to measure: " + ", ".join(BENCHES))
-    p.add_argument("--game", default="pong", help="Atari game (default: pong)")
+    p.add_argument("what", help="what to measure (the list is above)")
+    p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--games", metavar="A,B", help="console: these games (default: twelve)")
     p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
-    p.add_argument(
-        "--rounds", type=int, default=6, metavar="N", help="rounds in which all take their turn (default: 6)"
-    )
-    p.add_argument("--seconds", type=float, default=3.0, metavar="S", help="seconds a turn (default: 3)")
+    p.add_argument("--only", metavar="A,B", help="only contenders with one of these words in their name")
+    p.add_argument("--rounds", type=int, metavar="N", help="rounds in which all take their turn (default: 5; peers: 6)")
+    p.add_argument("--seconds", type=float, metavar="S", help="seconds a turn (default: 0.5; peers: 3)")
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
     p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
     args = p.parse(argv)
-    if args.what not in BENCHES:
-        raise ConfigError(f"unknown benchmark {args.what!r}", f"there are {', '.join(BENCHES)}")
+    known = MICRO | PEERS
+    if args.what not in known:
+        raise ConfigError(f"unknown benchmark {args.what!r}", nearest(args.what, known, "benchmarks"))
+    if args.only and args.what in PEERS:
+        raise ConfigError(f"--only is not for bench {args.what}", f"it is for {', '.join(MICRO)}")
+    args.rounds = args.rounds if args.rounds is not None else (5 if args.what in MICRO else 6)
+    args.seconds = args.seconds if args.seconds is not None else (0.5 if args.what in MICRO else 3.0)
     if args.rounds < 1 or args.seconds <= 0:
         raise ConfigError("--rounds must be at least 1 and --seconds over 0")
-    from dqnitro.machine import provenance
-
-    result = BENCHES[args.what](args)
-    result |= {"what": args.what, "rounds": args.rounds, "seconds": args.seconds, **provenance()}
+    result = measure(args)
     if args.out:
-        pathlib.Path(args.out).parent.mkdir(parents=True, exist_ok=True)
-        pathlib.Path(args.out).write_text(json.dumps(result, indent=1) + "\n")
+        write(pathlib.Path(args.out), result)
     if args.json:
         json.dump(result, sys.stdout, indent=1)
         print()
     else:
         _print(result)
     return 0
+
+
+def measure(args: Any) -> dict[str, Any]:
+    """The result with all that says where it comes from."""
+    from dqnitro.machine import provenance
+
+    found = BENCHES[args.what](args) if args.what in PEERS else micro(args)
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    facts = {
+        "what": args.what,
+        "format": 1,
+        "game": args.game,
+        "date": date,
+        "rounds": args.rounds,
+        "seconds": args.seconds,
+    }
+    return facts | found | provenance()
+
+
+def write(path: pathlib.Path, result: dict[str, Any]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    except OSError as e:
+        raise ConfigError(f"cannot write {path} ({e.strerror})", "give another file with --out") from e
+
+
+def micro(args: Any) -> dict[str, Any]:
+    """A benchmark of the notes, by its module."""
+    from dqnitro.lab.contest import Options
+
+    only = tuple(word.strip() for word in args.only.split(",") if word.strip()) if args.only else ()
+    options = Options(args.game, args.rounds, args.seconds, only, note)
+    return importlib.import_module(f"dqnitro.lab.bench_{args.what}").bench(options)
 
 
 def bench_learn(args: Any) -> dict[str, Any]:
@@ -108,19 +164,6 @@ def _print(result: dict[str, Any]) -> None:
 
         print(markdown(result))
         return
-    from rich.console import Console
-    from rich.table import Table
+    from dqnitro.cli.bench_table import print_bench
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("contender")
-    table.add_column(result["unit"], justify="right")
-    table.add_column(f"ratio to {result['to']} (95% interval)", justify="right")
-    for name, row in sorted(result["table"].items(), key=lambda kv: -kv[1]["rate"]):
-        table.add_row(
-            name,
-            f"{row['rate']:,.0f}",
-            f"{row['ratio']:.2f}x [{row['low']:.2f}, {row['high']:.2f}] (n={row['rounds']})",
-        )
-    Console().print(table)
-    for name, why in result["skipped"].items():
-        print(f"not measured: {name}: {why}")
+    print_bench(result)

@@ -1,0 +1,96 @@
+"""`dqnitro profile`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import sys
+from typing import Any
+
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
+from dqnitro.errors import ConfigError
+
+DESCRIPTION = """\
+Where a step's time goes, what to try next, and what that would buy at most. Writes a trace that Perfetto opens.
+
+Examples
+  dqnitro profile                                 Pong with the recipe `auto`
+  dqnitro profile breakout --recipe baseline      the textbook DQN
+  dqnitro profile CartPole-v1 --steps 500
+  dqnitro profile pong --n-envs 16 --double       any setting, as for `dqnitro train`
+  dqnitro profile pong --json --out profile.json
+
+Some hundred steps run twice: with a clock (the tree and the shares), and under torch's profiler (the trace and the top operations).
+Open the trace in https://ui.perfetto.dev or chrome://tracing.
+Exit codes: 0 measured, 1 unexpected failure, 2 bad input, 130 Ctrl-C.
+"""
+
+
+def main(argv: list[str]) -> int:
+    p = Parser("profile", "[GAME] [options]", DESCRIPTION)
+    p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
+    p.add_argument("--recipe", default="auto", help="auto, fast, baseline (default: auto)")
+    p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
+    p.add_argument("--also", action="append", default=[], metavar="RUNG", help="climb one more rung")
+    p.add_argument("--trace", metavar="FILE", help="where the trace goes (default: profile-GAME-RECIPE.json.gz)")
+    p.add_argument("--out", metavar="FILE", help="write the result as JSON")
+    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    add_config_flags(p)
+    args = p.parse(argv)
+    steps = 200 if args.max_steps is None else args.max_steps
+    if steps < 1:
+        raise ConfigError(f"--steps must be at least 1, got {steps}")
+    result = measure(args, steps)
+    if args.out:
+        from dqnitro.cli.bench import write
+
+        write(pathlib.Path(args.out), result)
+    if args.json:
+        json.dump(result, sys.stdout, indent=1)
+        print()
+    else:
+        show(result)
+    return 0
+
+
+def measure(args: Any, steps: int) -> dict[str, Any]:
+    """The result with all that says where it comes from."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch is imported: its profiler talks to itself on stderr
+    from dqnitro import recipes
+
+    changes = {k: v for k, v in config_changes(args).items() if k != "max_steps"}
+    config = recipes.plan(args.recipe, args.game).config(tuple(args.without), tuple(args.also)).replace(**changes)
+    name = "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in config.env_id)
+    trace = pathlib.Path(args.trace or f"profile-{name}-{args.recipe}.json.gz")
+    note(f"{config.env_id}, recipe {args.recipe}: {steps} steps, twice")
+    from dqnitro.lab.profile import profile
+    from dqnitro.machine import provenance
+
+    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    facts = {"what": "profile", "format": 1, "game": config.env_id, "recipe": args.recipe, "date": date, "rounds": 1}
+    found = profile(config, steps, trace)
+    return facts | {"seconds": found["wall_s"]} | found | {"config": config.to_dict()} | provenance()
+
+
+def show(r: dict[str, Any]) -> None:
+    from dqnitro.cli.bench_table import by_reason
+    from dqnitro.lab.profile import tree_lines
+
+    print(
+        f"{r['game']}, recipe {r['recipe']}: {r['steps_per_s']:,.0f} steps/s, {r['updates']:,} updates in {r['steps']:,} steps\n"
+    )
+    print("where a step's time goes")
+    for line in tree_lines(r["tree"]):
+        print(f"  {line}")
+    print("\ntop operations (time of their own, under the profiler)")
+    for op in r["top"]:
+        print(f"  {op['op'][:44]:<44} {op['share']:7.1%} {1000 * op['self_s']:10,.1f} ms  {op['calls']:,} calls")
+    print("\nwhat to try next")
+    for a in r["advice"]:
+        print(f"  {a['text']}")
+    cannot = {name: why for a in r["advice"] for name, why in a["cannot"].items()}
+    for line in by_reason("not here", cannot):
+        print(f"  {line}")
+    print(f"\ntrace  {r['trace']} (open it in https://ui.perfetto.dev)")
