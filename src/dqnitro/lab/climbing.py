@@ -1,0 +1,167 @@
+"""`dqnitro ladder`: climb from the textbook DQN, one rung on top of the other, all rungs in turns in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqnitro import ladder, recipes
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+from dqnitro.lab.race import Race, facts_of
+from dqnitro.lab.solve import Solved, add_times
+from dqnitro.lab.statistics import mean_interval, ratio_interval
+from dqnitro.lab.store import header
+
+BASELINE = "baseline"
+BELOW = "gradients-everywhere"  # slower than the baseline: measured beside it, never climbed on
+SAME_RATIO = 0.03  # samples per step within this share count as the same replay ratio
+
+
+@dataclass
+class Stand:
+    """A place on the ladder: the rungs in force there and what they stand on."""
+
+    name: str
+    config: Config
+    climbed: tuple[str, ...]
+    on: str | None  # the row below it, with which it is compared
+    why: str | None = None  # why it cannot run here
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def promise(self) -> str:
+        return BASELINE if self.name == BASELINE else ladder.RUNGS[self.name].promise
+
+
+# TODO(rungs): fallbacks until ladder.py brings default_climb, full_climb, replaces and notes_say
+def _default(config: Config) -> tuple[str, ...]:
+    known = getattr(ladder, "default_climb", None)
+    return known(config) if known else tuple(n for n, r in ladder.RUNGS.items() if r.promise != "learning" and n != BELOW)
+
+
+def _full(config: Config) -> tuple[str, ...]:
+    known = getattr(ladder, "full_climb", None)
+    return known(config) if known else tuple(n for n in ladder.RUNGS if n != BELOW)
+
+
+def rung_names(config: Config, wanted: Sequence[str] | None, same_learning: bool) -> tuple[str, ...]:
+    """The rungs to climb, in order; unknown names are an error with the nearest ones."""
+    if wanted is not None:
+        names = tuple(dict.fromkeys(wanted))
+        for name in names:
+            ladder.rung(name)
+        return names
+    names = _default(config) if same_learning else _full(config)
+    return tuple(dict.fromkeys((BELOW, *names)))
+
+
+def step_up(config: Config, climbed: tuple[str, ...], name: str, base: Config) -> tuple[Config, tuple[str, ...]]:
+    """The config with one more rung in force; a rung that replaces others takes them off."""
+    rung = ladder.rung(name)
+    if why := rung.needs(config):
+        raise ConfigError(why)
+    names = (*(n for n in climbed if n not in getattr(rung, 'replaces', ())), name)
+    higher = ladder.climb(base, names)
+    if higher == config:
+        raise ConfigError("changes nothing on top of the rungs below it")
+    return higher, names
+
+
+def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
+    """Build every rung that can run. A rung that cannot is listed with the reason, and the next one stands on the one before."""
+    stands = [Stand(BASELINE, base, (), None)]
+    if race.build(BASELINE, base) is None:
+        raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
+    on = stands[0]
+    for name in names:
+        below = name == BELOW
+        under = stands[0] if below else on
+        try:
+            config, climbed = step_up(under.config, under.climbed, name, base)
+        except ConfigError as e:
+            stands.append(Stand(name, under.config, under.climbed, under.name, why=str(e)))
+            continue
+        stand = Stand(name, config, climbed, under.name)
+        if race.build(name, config) is None:
+            stand.why = race.skipped[name]
+        elif not below:
+            on = stand
+        stands.append(stand)
+    return stands
+
+
+def row_of(stand: Stand, race: Race) -> dict[str, Any]:
+    """One row of the table, as plain data."""
+    rung = ladder.RUNGS.get(stand.name)
+    row: dict[str, Any] = {
+        "name": stand.name, "promise": stand.promise, "climbed": list(stand.climbed), "on": stand.on,
+        "what": rung.what if rung else "The textbook DQN with the book's settings.",
+        "hurts": rung.hurts if rung else "", "notes_say": getattr(rung, 'notes_say', None) if rung else None,
+        "state": "skipped" if stand.why else "measured", "why": stand.why, "solve": None,
+    }  # fmt: skip
+    if stand.why:
+        return row
+    rates, racer, baseline = race.rates[stand.name], race.racers[stand.name], race.racers[BASELINE]
+    under = race.racers[stand.on] if stand.on else racer
+    row |= {
+        "fps": mean_interval(rates), "rates": rates, **racer.facts(),
+        "gain": ratio_interval(rates, race.rates[stand.on]) if stand.on else None,
+        "total": ratio_interval(rates, race.rates[BASELINE]),
+        "equal_ratio": same(racer.samples_per_step, baseline.samples_per_step),
+        "changes_ratio": not same(racer.samples_per_step, under.samples_per_step),
+    }  # fmt: skip
+    return row
+
+
+def same(a: float, b: float) -> bool:
+    return abs(a - b) <= SAME_RATIO * max(abs(a), abs(b))
+
+
+def climb_ladder(
+    game: str, names: Sequence[str] | None = None, *, same_learning: bool = False, minutes: float = 8.0, rounds: int = 6,
+    seconds: float = 2.0, changes: dict[str, Any] | None = None, solved: Sequence[Solved] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:  # fmt: skip
+    """The whole experiment; the result is what lab/store.py keeps."""
+    base = recipes.baseline(game).replace(**(changes or {}))
+    wanted = rung_names(base, names, same_learning)
+    with Race(minutes, say) as race:
+        stands = build_all(race, base, wanted)
+        race.run(rounds, seconds)
+        if not race.rounds:
+            raise ConfigError("no round was completed", "give more --minutes, or fewer --rungs")
+        rows = [row_of(stand, race) for stand in stands]
+        notes = facts_of(race.racers)
+        add_times(rows, {s.name: s for s in stands}, solved)
+        result = header("ladder", base.env_id, to=BASELINE, minutes=minutes, rounds=race.rounds, seconds=race.seconds)
+        return result | {"rows": rows, "notes": notes, "interrupted": race.interrupted}
+
+
+def top(rows: Sequence[dict[str, Any]], promises: Sequence[str]) -> dict[str, Any] | None:
+    """The fastest measured row whose rungs all keep one of these promises."""
+    fit = [
+        r for r in rows
+        if r["state"] == "measured" and r["climbed"] and all(ladder.rung(n).promise in promises for n in r["climbed"])
+    ]  # fmt: skip
+    return max(fit, key=lambda r: r["fps"].mean, default=None)
+
+
+def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The result in a few sentences: how far up it goes, and which rungs did not pay here."""
+    out = []
+    for promises, words in ((("exact", "close"), "with learning unchanged"), (("exact", "close", "learning"), "in all")):
+        row = top(rows, promises)
+        if row is not None:
+            t = row["total"]
+            out.append(
+                f"{words}: {t.mean:.2f}x [{t.low:.2f}, {t.high:.2f}] the baseline's steps a second, at {row['name']}"
+            )
+    useless = [
+        r["name"] for r in rows
+        if r["state"] == "measured" and r["gain"] is not None and r["gain"].low <= 1.0 and r["name"] != BELOW
+    ]  # fmt: skip
+    if useless:
+        out.append(f"not shown to be faster here than what they stand on: {', '.join(useless)}")
+    return out
