@@ -62,7 +62,8 @@ def step_up(config: Config, climbed: tuple[str, ...], name: str, base: Config) -
     rung = ladder.rung(name)
     if why := rung.needs(config):
         raise ConfigError(why)
-    names = (*(n for n in climbed if n not in getattr(rung, 'replaces', ())), name)
+    names = (*climbed, name)
+    names = ladder.in_force(names) if hasattr(ladder, "in_force") else names
     higher = ladder.climb(base, names)
     if higher == config:
         raise ConfigError("changes nothing on top of the rungs below it")
@@ -76,8 +77,8 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
         raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
     on = stands[0]
     for name in names:
-        below = name == BELOW
-        under = stands[0] if below else on
+        aside = getattr(ladder.rung(name), "aside", name == BELOW)
+        under = stands[0] if name == BELOW else on
         try:
             config, climbed = step_up(under.config, under.climbed, name, base)
         except ConfigError as e:
@@ -86,7 +87,7 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
         stand = Stand(name, config, climbed, under.name)
         if race.build(name, config) is None:
             stand.why = race.skipped[name]
-        elif not below:
+        elif not aside:
             on = stand
         stands.append(stand)
     return stands

@@ -41,10 +41,14 @@ NOTES = {
 
 def start(config: Config) -> tuple[Any, Iterator[Any]]:
     """An agent and its endless ticks, whatever runner the config names."""
-    from dqnitro.loop import loop, make_agent
+    try:
+        from dqnitro.run import make_run
+    except ImportError:  # TODO(runner seam): until it is merged
+        from dqnitro.loop import loop, make_agent
 
-    agent = make_agent(config)
-    return agent, loop(agent)
+        agent = make_agent(config)
+        return agent, loop(agent)
+    return make_run(config)
 
 
 class Racer:
@@ -193,7 +197,7 @@ class Race:
             return None
         return self.racers[name]
 
-    def run(self, rounds: int, seconds: float, fewest: int = 2) -> dict[str, list[float]]:
+    def run(self, rounds: int, seconds: float, fewest: int = 3) -> dict[str, list[float]]:
         """Rates by name, one a round. Fewer rounds, and shorter turns, where the minutes do not suffice; Ctrl-C ends early."""
         count = max(1, len(self.racers))
         if self.left_s() < count * seconds * fewest:
