@@ -11,7 +11,7 @@ from dqnitro import ladder, recipes
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.lab.race import Change, Race, facts_of
-from dqnitro.lab.statistics import mean_interval, ratio_interval
+from dqnitro.lab.statistics import rate_interval, ratio_interval
 from dqnitro.lab.store import header
 
 WHOLE = "whole"
@@ -54,7 +54,7 @@ def _row(race: Race, name: str) -> dict[str, Any]:
         return {"state": "skipped", "why": race.skipped[name]}
     rates, racer = race.rates[name], race.racers[name]
     return {
-        "state": "measured", "why": None, "fps": mean_interval(rates), "rates": rates, **racer.facts(),
+        "state": "measured", "why": None, "fps": rate_interval(rates), "rates": rates, **racer.facts(),
         "ratio": ratio_interval(rates, race.rates[WHOLE]),
     }  # fmt: skip
 

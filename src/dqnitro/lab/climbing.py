@@ -11,7 +11,7 @@ from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.solve import Solved, add_times
-from dqnitro.lab.statistics import mean_interval, ratio_interval
+from dqnitro.lab.statistics import rate_interval, ratio_interval
 from dqnitro.lab.store import header
 
 BASELINE = "baseline"
@@ -107,7 +107,7 @@ def row_of(stand: Stand, race: Race) -> dict[str, Any]:
     rates, racer, baseline = race.rates[stand.name], race.racers[stand.name], race.racers[BASELINE]
     under = race.racers[stand.on] if stand.on else racer
     row |= {
-        "fps": mean_interval(rates), "rates": rates, **racer.facts(),
+        "fps": rate_interval(rates), "rates": rates, **racer.facts(),
         "gain": ratio_interval(rates, race.rates[stand.on]) if stand.on else None,
         "total": ratio_interval(rates, race.rates[BASELINE]),
         "equal_ratio": same(racer.samples_per_step, baseline.samples_per_step),

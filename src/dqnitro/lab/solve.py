@@ -16,7 +16,7 @@ from typing import Any
 from dqnitro import ladder
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.lab.statistics import Interval, mean_interval
+from dqnitro.lab.statistics import Interval, rate_interval
 
 # Settings that decide when a run ends or what it writes, and the seed over which one averages.
 NOT_LEARNING = (
@@ -103,7 +103,7 @@ def add_times(rows: Sequence[dict[str, Any]], stands: Mapping[str, Any], solved:
         own = [s for s in solved if config_key(s.config) == config_key(config) and s.machine == here]
         alike = [s for s in solved if learning_key(s.config) == learning_key(config)]
         if own:
-            row["solve"] = _solve("measured", mean_interval([s.seconds for s in own]), own)
+            row["solve"] = _solve("measured", rate_interval([s.seconds for s in own]), own)
         elif alike:
             row["solve"] = _solve("projected", project([s.steps for s in alike], row["fps"]), alike)
     _add_gains(rows)
@@ -111,13 +111,13 @@ def add_times(rows: Sequence[dict[str, Any]], stands: Mapping[str, Any], solved:
 
 def project(steps: Sequence[int], fps: Interval) -> Interval:
     """Seconds for so many steps at this speed; both uncertainties at their worst, so the interval is wide rather than wrong."""
-    need = mean_interval([float(s) for s in steps])
+    need = rate_interval([float(s) for s in steps])
     return Interval(need.mean / fps.mean, need.low / fps.high, need.high / fps.low, need.n)
 
 
 def _solve(how: str, seconds: Interval, runs: Sequence[Solved]) -> dict[str, Any]:
     return {
-        "seconds": seconds, "how": how, "gain": None, "steps": mean_interval([float(s.steps) for s in runs]).mean,
+        "seconds": seconds, "how": how, "gain": None, "steps": rate_interval([float(s.steps) for s in runs]).mean,
         "source": ", ".join(s.source for s in runs),
     }  # fmt: skip
 

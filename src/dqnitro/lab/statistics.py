@@ -52,3 +52,8 @@ def ratio_interval(of: Sequence[float], to: Sequence[float], seed: int = 0) -> I
     """Geometric mean of of[i]/to[i], pairs taken in the same round, so that drift of the machine cancels."""
     log = mean_interval([float(np.log(a / b)) for a, b in zip(of, to, strict=True)], seed)
     return Interval(float(np.exp(log.mean)), float(np.exp(log.low)), float(np.exp(log.high)), log.n)
+
+
+def rate_interval(rates: Sequence[float]) -> Interval:
+    """Geometric mean of rates with its interval: never below 0, and ratios of these means are the means of the ratios."""
+    return ratio_interval(rates, [1.0] * len(rates))

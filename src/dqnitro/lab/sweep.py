@@ -9,7 +9,7 @@ from dqnitro import recipes
 from dqnitro.config import CHOICES, FIELDS, Config, nearest
 from dqnitro.errors import ConfigError, DivergedError, UserError
 from dqnitro.events import NullSink, Snapshot
-from dqnitro.lab.statistics import mean_interval
+from dqnitro.lab.statistics import mean_interval, rate_interval
 from dqnitro.lab.store import header
 
 # What the notes swept, by their short names, with the values they tried (and some around them).
@@ -151,7 +151,7 @@ def _row(value: Any, runs: list[dict[str, Any]], why: str | None) -> dict[str, A
         row["why"] = f"{len(runs) - len(done)} of {len(runs)} seeds diverged"
     scores = [r["score"] for r in done if r["score"] is not None]
     return row | {
-        "fps": mean_interval([r["fps"] for r in done]),
+        "fps": rate_interval([r["fps"] for r in done]),
         "score": mean_interval(scores) if scores else None,
         "samples_per_step": sum(r["samples_per_step"] for r in done) / len(done),
     }

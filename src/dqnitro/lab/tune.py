@@ -15,7 +15,7 @@ from dqnitro.config import CHOICES, FIELDS, Config
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.ladder import RUNGS, climb
 from dqnitro.lab.race import Race, facts_of
-from dqnitro.lab.statistics import Interval, mean_interval, ratio_interval
+from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
 from dqnitro.lab.store import header
 from dqnitro.machine import usable_cores
 
@@ -139,7 +139,7 @@ def _evidence(race: Race, knob: Knob) -> dict[str, Any]:
         return row | {"state": "skipped", "why": race.skipped[knob.name]}
     rates = race.rates[knob.name]
     ratio = ratio_interval(rates, race.rates[START])
-    return row | {"state": "measured", "why": None, "fps": mean_interval(rates), "ratio": ratio}
+    return row | {"state": "measured", "why": None, "fps": rate_interval(rates), "ratio": ratio}
 
 
 def is_faster(ratio: Interval | None) -> bool:
@@ -196,7 +196,7 @@ def tune_recipe(
     knobs, why_not = knobs_of(choice)
     with Race(minutes * 0.7, say) as race:
         rows = measure_knobs(race, choice, knobs, rounds, seconds)
-        notes, start = facts_of(race.racers), mean_interval(race.rates[START])
+        notes, start = facts_of(race.racers), rate_interval(race.rates[START])
         interrupted, turn_s, done = race.interrupted, race.seconds, race.rounds
     kept: list[Knob] = []
     gain = None
