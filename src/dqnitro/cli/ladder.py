@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import pathlib
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
-from dqnitro.cli.live import duration
 from dqnitro.cli.tables import check_turns, finish, names_of, number_text, percent_text, ratio_text, show_table
 
 DESCRIPTION = """\
@@ -72,6 +70,8 @@ def _quiet(text: str) -> None: ...
 
 def cells(row: dict[str, Any], number: str) -> list[str]:
     """One row as text."""
+    from dqnitro.cli.live import duration
+
     if row["state"] == "skipped":
         return [f"{number} {row['name']}", "-", "-", "-", "-", "-", "-", "-", row["promise"]]
     solve = row["solve"]

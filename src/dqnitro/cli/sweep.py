@@ -6,7 +6,6 @@ import pathlib
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
-from dqnitro.cli.live import duration
 from dqnitro.cli.tables import finish, number_text, show_table
 from dqnitro.errors import ConfigError
 
@@ -63,6 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def show(result: dict[str, Any]) -> None:
+    from dqnitro.cli.live import duration
     from dqnitro.lab.sweep import quarters
 
     columns = ((result["setting"], "left"), ("steps/s", "right"), ("samples/step", "right"), ("score at the end", "right"))

@@ -6,11 +6,13 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli.flags import note
 from dqnitro.errors import ConfigError
-from dqnitro.lab.statistics import Interval
+
+if TYPE_CHECKING:
+    from dqnitro.lab.statistics import Interval
 
 Column = tuple[str, str]  # heading, "left" or "right"
 
