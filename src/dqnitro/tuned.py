@@ -76,9 +76,7 @@ def _write(machines: dict[str, Any]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, plain({"format": FORMAT, "machines": machines}))
     except OSError as e:
-        raise ConfigError(
-            f"cannot write {file} ({e.strerror})", "DQNITRO_TUNED names another place for it"
-        ) from e
+        raise ConfigError(f"cannot write {file} ({e.strerror})", "DQNITRO_TUNED names another place for it") from e
 
 
 def find(recipe: str, env_id: str) -> Tuned | None:

@@ -9,7 +9,9 @@ from dqnitro.config import Config
 from dqnitro.lab import race
 
 
-def use(monkeypatch: Any, speed: Callable[[Config], float], wobble: tuple[float, ...] = (1.0, 1.02, 0.98, 1.01)) -> list[Config]:
+def use(
+    monkeypatch: Any, speed: Callable[[Config], float], wobble: tuple[float, ...] = (1.0, 1.02, 0.98, 1.01)
+) -> list[Config]:
     """Make every racer run at speed(config), times what the machine does in that round; returns what was built."""
     built: list[Config] = []
 

@@ -36,10 +36,18 @@ def test_every_rung_is_compared_with_what_it_stands_on_and_with_the_baseline(mon
     assert rows["baseline"]["gain"] is None and rows["baseline"]["total"].mean == pytest.approx(1.0)
     gains = {n: r["gain"].mean for n, r in rows.items() if r.get("gain")}
     assert gains == pytest.approx(
-        {"gradients-everywhere": 0.5, "frame-replay": 2.0, "fused-adam": 1.5, "four-steps-per-update": 4.0, "three-step": 0.9}
+        {
+            "gradients-everywhere": 0.5,
+            "frame-replay": 2.0,
+            "fused-adam": 1.5,
+            "four-steps-per-update": 4.0,
+            "three-step": 0.9,
+        }
     )
     assert rows["three-step"]["total"].mean == pytest.approx(2 * 1.5 * 4 * 0.9)
-    assert rows["gradients-everywhere"]["on"] == rows["frame-replay"]["on"] == "baseline"  # nobody stands on the slow one
+    assert (
+        rows["gradients-everywhere"]["on"] == rows["frame-replay"]["on"] == "baseline"
+    )  # nobody stands on the slow one
     assert rows["three-step"]["climbed"] == ["frame-replay", "fused-adam", "four-steps-per-update", "three-step"]
     assert rows["fused-adam"]["fps"].n == 4
     json.dumps(plain(result), allow_nan=False)
@@ -127,7 +135,9 @@ def test_time_to_solve_is_measured_projected_or_unknown(monkeypatch):
     base = recipes.baseline("CartPole-v1")
     runs = [solved(base.replace(seed=s, max_minutes=9.0), steps, 50.0) for s, steps in ((1, 10_000), (2, 10_000))]
     rows = rows_of(climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=2, solved=runs))
-    assert rows["baseline"]["solve"]["how"] == "measured" and rows["baseline"]["solve"]["seconds"].mean == pytest.approx(50)
+    assert rows["baseline"]["solve"]["how"] == "measured" and rows["baseline"]["solve"][
+        "seconds"
+    ].mean == pytest.approx(50)
     projected = rows["fused-adam"]["solve"]
     assert projected["how"] == "projected" and projected["seconds"].mean == pytest.approx(10_000 / 300)
     assert projected["gain"] == pytest.approx(10_000 / 300 / 50) and projected["steps"] == pytest.approx(10_000)
@@ -152,7 +162,9 @@ def test_only_a_solved_run_has_a_time_to_solve(tmp_path):
         solve.read_solved(run)
     record = tmp_path / "r.json"
     record.write_text(
-        json.dumps({"state": "solved", "wall_s": 5.0, "steps": 7, "machine": {}, "config": recipes.baseline("pong").to_dict()})
+        json.dumps(
+            {"state": "solved", "wall_s": 5.0, "steps": 7, "machine": {}, "config": recipes.baseline("pong").to_dict()}
+        )
     )
     assert dataclasses.astuple(solve.read_solved(record))[2:4] == (5.0, 7)
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -15,7 +15,10 @@ RESULTS = pathlib.Path(__file__).resolve().parents[2] / "results"
 
 def test_a_result_comes_back_with_its_intervals_and_its_machine(tmp_path):
     path = tmp_path / "deep" / "x.json"
-    result = store.header("ladder", "pong", rounds=3) | {"fps": Interval(1.0, 0.5, math.inf, 3), "rows": ({"a": math.nan},)}
+    result = store.header("ladder", "pong", rounds=3) | {
+        "fps": Interval(1.0, 0.5, math.inf, 3),
+        "rows": ({"a": math.nan},),
+    }
     store.save(path, result)
     back = store.load(path)
     assert back["fps"] == {"mean": 1.0, "low": 0.5, "high": None, "n": 3} and back["rows"] == [{"a": None}]

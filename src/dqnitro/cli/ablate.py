@@ -20,7 +20,7 @@ Examples
   dqnitro ablate --json --out results/ablate.json
 
 A ratio under 1x: slower without it, so it pays. `cost` gives wrong agents on purpose; only their speed is looked at.
-Exit codes: 0 done, 2 bad input, 130 Ctrl-C (complete rounds are kept).
+Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete rounds are kept).
 """
 
 
@@ -74,4 +74,6 @@ def show(result: dict[str, Any]) -> None:
             print(f"not measured: {r['without']}: {r['why']}")
     if is_cost:
         print(verdict(result["rows"]))
-    print(f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; {result['notes']['replay']}")
+    print(
+        f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; {result['notes']['replay']}"
+    )

@@ -22,7 +22,7 @@ Examples
 All rungs take a turn in every round, so a machine that slows down slows all of them. FPS counts steps (decisions) a second.
 A row stands on the rows above it; `~` marks rungs that change how many samples are trained per step: part of their
 speed is learning less. Time to solve is measured (by the runs given), projected (same steps, this speed) or unknown (-).
-Exit codes: 0 done, 1 unexpected failure, 2 bad input, 130 Ctrl-C (complete rounds are kept).
+Exit codes: 0 done, 1 unexpected failure, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete rounds are kept).
 """
 
 COLUMNS = (

@@ -22,14 +22,16 @@ Examples
 
 SETTING is envs, steps, batch, stack or any option of `dqnitro train`. Equal seconds are fair to fast settings, equal steps to
 those that learn much from each step: the table and the file have both.
-Exit codes: 0 done, 2 bad input, 130 Ctrl-C (complete runs are kept).
+Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete runs are kept).
 """
 
 
 def make_parser() -> Parser:
     p = Parser("sweep", "SETTING [VALUE ...] [options]", DESCRIPTION)
     p.add_argument("setting", help="envs, steps, batch, stack or any option of `dqnitro train`")
-    p.add_argument("values", nargs="*", metavar="VALUE", help="its values (default: what the notes tried, or all choices)")
+    p.add_argument(
+        "values", nargs="*", metavar="VALUE", help="its values (default: what the notes tried, or all choices)"
+    )
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="baseline", help="where the other settings come from (default: baseline)")
     p.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each value (default: 3)")
@@ -65,7 +67,12 @@ def show(result: dict[str, Any]) -> None:
     from dqnitro.cli.live import duration
     from dqnitro.lab.sweep import quarters
 
-    columns = ((result["setting"], "left"), ("steps/s", "right"), ("samples/step", "right"), ("score at the end", "right"))
+    columns = (
+        (result["setting"], "left"),
+        ("steps/s", "right"),
+        ("samples/step", "right"),
+        ("score at the end", "right"),
+    )
     lines = []
     for r in result["rows"]:
         ratio = "-" if r["samples_per_step"] is None else f"{r['samples_per_step']:.1f}"

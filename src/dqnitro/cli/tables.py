@@ -81,7 +81,9 @@ def finish(
         show(result)
     if out is not None:
         note(f"written to {out}")
-    return 130 if result.get("interrupted") else 0
+    from dqnitro.session import EXIT_CODES
+
+    return EXIT_CODES[result["interrupted"]] if result.get("interrupted") else 0
 
 
 def check_turns(rounds: int, seconds: float, minutes: float) -> None:

@@ -25,7 +25,7 @@ Knobs: each exact or close rung, torch threads, console threads, the runner. Env
 learning: they are measured for you to see and never chosen. A knob is taken only if its whole 95% interval is faster, and
 then measured once more. The choice and its evidence go to a file of yours (dqnitro/tuned.json in your configuration folder, or
 $DQNITRO_TUNED); `auto` and `fast` use it from then on, and `dqnitro env` says so.
-Exit codes: 0 done, 2 bad input, 130 Ctrl-C (nothing is changed).
+Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (nothing is changed).
 """
 
 
@@ -95,7 +95,9 @@ def show(result: dict[str, Any]) -> None:
             if r["state"] == "skipped":
                 print(f"  not measured: {r['knob']} {r['value']}: {r['why']}")
         print(f"  {gain_text(found['gain'])}" + (f": {', '.join(found['turned'])}" if found["turned"] else "") + "\n")
-    print(f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; {result['notes']['replay']}")
+    print(
+        f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; {result['notes']['replay']}"
+    )
     if "file" in result:
         print(f"kept in {result['file']}: `auto` and `fast` use it from now on; `dqnitro tune --forget` takes it back")
     else:

@@ -32,7 +32,9 @@ def ablate(
     """The recipe, and the recipe without each of its rungs, in turns."""
     plan = recipes.plan(recipe, game)
     if not plan.rungs:
-        raise ConfigError(f"recipe {recipe} climbs no rungs for {game}", "there is nothing to leave out; try fast or auto")
+        raise ConfigError(
+            f"recipe {recipe} climbs no rungs for {game}", "there is nothing to leave out; try fast or auto"
+        )
     with Race(minutes, say) as race:
         race.build(WHOLE, plan.config().replace(**(changes or {})))
         for name in plan.rungs:
@@ -45,7 +47,9 @@ def ablate(
         rows += [_row(race, n) | {"without": n, "promise": ladder.RUNGS[n].promise} for n in plan.rungs]
         for name, why in plan.left_out.items():  # not in the recipe here, so there is nothing to leave out
             rows.append({"without": name, "promise": ladder.RUNGS[name].promise, "state": "skipped", "why": why})
-        result = header("ablate", plan.base.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe)
+        result = header(
+            "ablate", plan.base.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe
+        )
         return result | {"rows": rows, "notes": facts_of(race.racers), "interrupted": race.interrupted}
 
 
@@ -98,7 +102,7 @@ def no_reshape(agent: Any) -> None:
     for env in agent.envs._engine._envs:
         while not isinstance(env, Warp):
             env = env.env
-        env.observation = _cut(env.size)
+        setattr(env, "observation", _cut(env.size))  # noqa: B010 - a method is replaced on purpose
 
 
 def _cut(size: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -137,7 +141,10 @@ def cost_config(game: str, recipe: str, changes: dict[str, Any]) -> tuple[Config
         return config.replace(clip_rewards=True).replace(**changes), f"{game} is not an Atari game: nothing is reshaped"
     # Off in the book's settings, on in the notes': it has to be there to be left out.
     config = config.replace(episodic_life=True).replace(**changes)
-    return config, None if config.envs == "wrappers" else f"--envs {config.envs} shrinks the picture inside its own code"
+    return (
+        config,
+        None if config.envs == "wrappers" else f"--envs {config.envs} shrinks the picture inside its own code",
+    )
 
 
 def cost(
@@ -165,7 +172,7 @@ def cost(
 
 
 def _cost_row(race: Race, name: str, note: str) -> dict[str, Any]:
-    row = _row(race, name) | {"without": name, "note": note}
+    row: dict[str, Any] = _row(race, name) | {"without": name, "note": note}
     if row["state"] == "measured":
         # Of a step's time: what is left out takes 1 - (time without it) / (time with it).
         row["saves_share"] = 1.0 - 1.0 / row["ratio"].mean

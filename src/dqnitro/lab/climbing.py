@@ -38,7 +38,9 @@ class Stand:
 # TODO(rungs): fallbacks until ladder.py brings default_climb, full_climb, replaces and notes_say
 def _default(config: Config) -> tuple[str, ...]:
     known = getattr(ladder, "default_climb", None)
-    return known(config) if known else tuple(n for n, r in ladder.RUNGS.items() if r.promise != "learning" and n != BELOW)
+    return (
+        known(config) if known else tuple(n for n, r in ladder.RUNGS.items() if r.promise != "learning" and n != BELOW)
+    )
 
 
 def _full(config: Config) -> tuple[str, ...]:
@@ -152,7 +154,10 @@ def top(rows: Sequence[dict[str, Any]], promises: Sequence[str]) -> dict[str, An
 def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
     """The result in a few sentences: how far up it goes, and which rungs did not pay here."""
     out = []
-    for promises, words in ((("exact", "close"), "with learning unchanged"), (("exact", "close", "learning"), "in all")):
+    for promises, words in (
+        (("exact", "close"), "with learning unchanged"),
+        (("exact", "close", "learning"), "in all"),
+    ):
         row = top(rows, promises)
         if row is not None:
             t = row["total"]

@@ -137,9 +137,7 @@ def sentence(what: str, unit: str, names: tuple[str, str], j: dict[str, Any]) ->
     return f"{what}: no difference that could not be noise ({figures}; {chance})"
 
 
-def compare_runs(
-    left: str, right: str, window: tuple[float, float] | None = None
-) -> dict[str, Any]:
+def compare_runs(left: str, right: str, window: tuple[float, float] | None = None) -> dict[str, Any]:
     """Both sides' scores in the same window of steps, and their speeds; with a verdict in words."""
     sides = [read_side(left), read_side(right)]
     games = {r.env_id for side in sides for r in side.runs}

@@ -15,6 +15,7 @@ from dqnitro.config import Config
 from dqnitro.errors import UserError
 from dqnitro.lab.measure import interleave
 from dqnitro.loop import PHASES
+from dqnitro.session import Signals
 
 FILL_STEPS = 500  # enough to sample from
 CAPACITY = 5_000  # transitions; a replay's size changes its memory, hardly its speed, and every racer keeps its own
@@ -172,7 +173,7 @@ class Race:
         self.racers: dict[str, Racer] = {}
         self.skipped: dict[str, str] = {}
         self.rates: dict[str, list[float]] = {}
-        self.interrupted = False
+        self.interrupted: str | None = None  # the signal that ended it early
         self.seconds = 0.0
 
     def left_s(self) -> float:
@@ -205,8 +206,11 @@ class Race:
         self.seconds = seconds
         self.rates = {name: [] for name in self.racers}
         pending: dict[str, float] = {}
-        try:
+        with Signals().installed() as signals:
             for r, name, rate in interleave({n: x.rate for n, x in self.racers.items()}, rounds, seconds):
+                if signals.caught:
+                    self.interrupted = signals.caught
+                    break
                 pending[name] = rate
                 self._say(f"round {r + 1}: {name} {rate:,.0f} steps/s")
                 if len(pending) == len(self.racers):
@@ -215,10 +219,8 @@ class Race:
                     pending = {}
                     if r + 1 >= fewest and self.left_s() < count * seconds:
                         break
-        except KeyboardInterrupt:
-            self.interrupted = True
-            if not self.rounds:
-                raise
+        if self.interrupted and not self.rounds:
+            raise KeyboardInterrupt
         return self.rates
 
     @property

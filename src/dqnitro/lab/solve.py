@@ -82,7 +82,9 @@ def read_solved(path: pathlib.Path) -> Solved:
         except (ValueError, KeyError, TypeError) as e:
             raise ConfigError(f"--solved {path}: no record of a run ({e})", "give a run's folder") from e
     if state != "solved" or not wall_s or not steps:
-        raise ConfigError(f"--solved {path}: this run ended as {state!r}", "only a run that was solved has a time to solve")
+        raise ConfigError(
+            f"--solved {path}: this run ended as {state!r}", "only a run that was solved has a time to solve"
+        )
     try:
         return Solved(str(path), Config.from_dict(config), float(wall_s), int(steps), machine_of(machine))
     except UserError as e:

@@ -18,7 +18,16 @@ USUAL: dict[str, tuple[Any, ...]] = {
     "n_envs": (1, 2, 4, 6), "steps_per_update": (1.0, 2.0, 4.0, 8.0, 16.0), "batch_size": (16, 32, 64, 128),
     "frame_stack": (1, 2, 4),
 }  # fmt: skip
-NOT_SWEPT = ("env_id", "seed", "wrappers", "max_steps", "max_minutes", "stop_at_score", "log_every_s", "checkpoint_every_s")
+NOT_SWEPT = (
+    "env_id",
+    "seed",
+    "wrappers",
+    "max_steps",
+    "max_minutes",
+    "stop_at_score",
+    "log_every_s",
+    "checkpoint_every_s",
+)
 MOST_POINTS = 200
 QUARTERS = (0.25, 0.5, 0.75, 1.0)
 
@@ -51,7 +60,16 @@ def parse_values(field: str, texts: Sequence[str]) -> tuple[Any, ...]:
 def parse_value(field: str, text: str) -> Any:
     want = type(FIELDS[field].default)
     if want is bool:
-        words = {"true": True, "on": True, "yes": True, "1": True, "false": False, "off": False, "no": False, "0": False}
+        words = {
+            "true": True,
+            "on": True,
+            "yes": True,
+            "1": True,
+            "false": False,
+            "off": False,
+            "no": False,
+            "0": False,
+        }
         if text.lower() not in words:
             raise ConfigError(f"{field} is on or off, got {text!r}")
         return words[text.lower()]
@@ -117,7 +135,7 @@ def sweep(
     base = base.replace(log_every_s=min(base.log_every_s or 0.1, 0.1))
     runs: dict[Any, dict[int, dict[str, Any]]] = {v: {} for v in values}
     skipped: dict[Any, str] = {}
-    interrupted = False
+    interrupted: str | None = None
     for k, seed in enumerate(seeds):
         for value in values if k % 2 == 0 else tuple(reversed(values)):
             if interrupted or value in skipped:
@@ -129,7 +147,7 @@ def sweep(
                 skipped[value] = str(e)
                 continue
             if run["ended"] in ("SIGINT", "SIGTERM"):
-                interrupted = True
+                interrupted = run["ended"]
                 continue  # half a run would be compared with whole ones
             runs[value][seed] = run
     result = header(
@@ -143,9 +161,19 @@ def sweep(
 
 def _row(value: Any, runs: list[dict[str, Any]], why: str | None) -> dict[str, Any]:
     done = [r for r in runs if r["ended"] != "diverged"]
-    row: dict[str, Any] = {"value": value, "fps": None, "score": None, "samples_per_step": None, "state": "measured", "why": why}
+    row: dict[str, Any] = {
+        "value": value,
+        "fps": None,
+        "score": None,
+        "samples_per_step": None,
+        "state": "measured",
+        "why": why,
+    }
     if not done:
-        row |= {"state": "skipped", "why": why or (runs[0]["why"] if runs else "interrupted before its first run was over")}
+        row |= {
+            "state": "skipped",
+            "why": why or (runs[0]["why"] if runs else "interrupted before its first run was over"),
+        }
         return row
     if len(done) < len(runs):
         row["why"] = f"{len(runs) - len(done)} of {len(runs)} seeds diverged"

@@ -120,7 +120,9 @@ def _config(choice: Choice, knob: Knob) -> Config:
     return choice.turn(knob).config()
 
 
-def measure_knobs(race: Race, choice: Choice, knobs: Sequence[Knob], rounds: int, seconds: float) -> list[dict[str, Any]]:
+def measure_knobs(
+    race: Race, choice: Choice, knobs: Sequence[Knob], rounds: int, seconds: float
+) -> list[dict[str, Any]]:
     """A row per knob, compared with the recipe as it is."""
     if race.build(START, choice.config()) is None:
         raise ConfigError(f"the recipe cannot run: {race.skipped[START]}")
@@ -165,7 +167,9 @@ def _conflict(a: Knob, b: Knob) -> bool:
     return bool(a.add and b.add) and len(in_force((*a.add, *b.add))) < len(a.add) + len(b.add)
 
 
-def confirm(race: Race, choice: Choice, taken: Sequence[Knob], rounds: int, seconds: float) -> tuple[list[Knob], Interval | None]:
+def confirm(
+    race: Race, choice: Choice, taken: Sequence[Knob], rounds: int, seconds: float
+) -> tuple[list[Knob], Interval | None]:
     """Measure the winners together, and the best of them alone; keep what holds, or nothing."""
     if not taken:
         return [], None
@@ -227,15 +231,15 @@ def _blocked(recipe: str, name: str, why: str) -> dict[str, Any]:
             "state": "skipped", "why": why, "fps": None, "ratio": None, "chosen": False}  # fmt: skip
 
 
-def _dropped(
-    before: Choice, after: Choice, rows: Sequence[dict[str, Any]], knobs: Sequence[Knob]
-) -> dict[str, str]:
+def _dropped(before: Choice, after: Choice, rows: Sequence[dict[str, Any]], knobs: Sequence[Knob]) -> dict[str, str]:
     """Rungs of the recipe that are not used here any more, with the figure that says why."""
     out = {}
     for name in before.rungs:
         if name not in after.rungs:
             row = next((r for r, k in zip(rows, knobs, strict=True) if name in k.drop and r["ratio"]), None)
-            out[name] = f"`dqnitro tune`: {row['ratio'].mean:.2f}x as fast without it" if row else "`dqnitro tune`: replaced"
+            out[name] = (
+                f"`dqnitro tune`: {row['ratio'].mean:.2f}x as fast without it" if row else "`dqnitro tune`: replaced"
+            )
     return out
 
 
@@ -263,8 +267,10 @@ def tune(
     result = header("tune", game, rounds=first["rounds"], seconds=first["seconds"], minutes=minutes)
     result |= {"chosen": first["chosen"], "rungs": first["rungs"], "notes": first["notes"]}
     result["evidence"] = [row for f in found for row in f["evidence"]]
-    result["recipes"] = {f["recipe"]: {k: f[k] for k in ("chosen", "rungs", "gain", "turned", "dropped")} for f in found}
-    result["interrupted"] = any(f["interrupted"] for f in found)
+    result["recipes"] = {
+        f["recipe"]: {k: f[k] for k in ("chosen", "rungs", "gain", "turned", "dropped")} for f in found
+    }
+    result["interrupted"] = found[-1]["interrupted"]
     if write and not result["interrupted"]:
         for f in found:
             entry = {
