@@ -13,10 +13,10 @@ from typing import Any
 from dqnitro import recipes, tuned
 from dqnitro.config import CHOICES, FIELDS, Config
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.ladder import RUNGS, climb
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
 from dqnitro.lab.store import header
+from dqnitro.ladder import RUNGS, climb
 from dqnitro.machine import usable_cores
 
 START = "as it is"
