@@ -25,15 +25,15 @@ def elsewhere(monkeypatch, tmp_path):
 
 
 def test_ladder_prints_the_table_and_keeps_the_result(capsys, elsewhere):
-    rungs = "gradients-everywhere,frame-replay,channels-last,four-steps-per-update"
+    rungs = "gradients-everywhere,frame-replay,channels-last,two-steps-per-update"
     assert main(["ladder", "CartPole-v1", "--rungs", rungs, *QUICK]) == 0
     out, err = capsys.readouterr()
     head, *rows = out.splitlines()
     assert all(word in head for word in ("step", "FPS", "ΔFPS", "console frames/s", "samples/step", "time to solve", "Δtime", "promise"))  # fmt: skip
     assert [r.split()[:2] for r in rows[:5]] == [
-        ["0", "baseline"], ["↓", "gradients-everywhere"], ["1", "frame-replay"], ["–", "channels-last"], ["2", "four-steps-per-update"],
+        ["0", "baseline"], ["↓", "gradients-everywhere"], ["1", "frame-replay"], ["–", "channels-last"], ["2", "two-steps-per-update"],
     ]  # fmt: skip
-    assert "2.0 ~" in rows[4] and "8.0" in rows[0]
+    assert "4.0 ~" in rows[4] and "8.0" in rows[0]
     assert "not measured: channels-last: there is no convolution" in out and "\x1b" not in out
     assert "with learning unchanged:" in out and "in all:" in out and "% of the time" in out
     (file,) = (elsewhere / "ladders").glob("CartPole-v1-*.json")

@@ -94,11 +94,13 @@ def show(result: dict[str, Any]) -> None:
 
     rows, number, lines = result["rows"], 0, []
     for row in rows:
-        if row["state"] == "skipped" or row["name"] == BELOW:
-            lines.append(cells(row, "–" if row["state"] == "skipped" else "↓"))
+        if row["state"] == "skipped":
+            mark = "–"
+        elif row["aside"]:
+            mark = "↓" if row["name"] == BELOW else "·"
         else:
-            lines.append(cells(row, str(number)))
-            number += 1
+            mark, number = str(number), number + 1
+        lines.append(cells(row, mark))
     show_table(COLUMNS, lines)
     print()
     for row in rows:
@@ -109,6 +111,6 @@ def show(result: dict[str, Any]) -> None:
     n = result["notes"]
     print(
         f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; ΔFPS and Δtime are against "
-        f"the baseline, `rung alone` against the row it stands on; ↓ stands below the baseline; {n['replay']}; measuring took "
+        f"the baseline, `rung alone` against the row it stands on; ↓ stands below the baseline, · was measured there and taken off again; {n['replay']}; measuring took "
         f"{n['measuring_share']:.3%} of the time"
     )

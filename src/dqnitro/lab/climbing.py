@@ -79,7 +79,6 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
         raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
     on = stands[0]
     for name in names:
-        aside = getattr(ladder.rung(name), "aside", name == BELOW)
         under = stands[0] if name == BELOW else on
         try:
             config, climbed = step_up(under.config, under.climbed, name, base)
@@ -89,10 +88,15 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
         stand = Stand(name, config, climbed, under.name)
         if race.build(name, config) is None:
             stand.why = race.skipped[name]
-        elif not aside:
+        elif not is_aside(name):
             on = stand
         stands.append(stand)
     return stands
+
+
+def is_aside(name: str) -> bool:
+    """Measured at its place and then taken off again, so that nothing stands on it."""
+    return getattr(ladder.rung(name), "aside", name == BELOW)
 
 
 def row_of(stand: Stand, race: Race) -> dict[str, Any]:
@@ -100,6 +104,7 @@ def row_of(stand: Stand, race: Race) -> dict[str, Any]:
     rung = ladder.RUNGS.get(stand.name)
     row: dict[str, Any] = {
         "name": stand.name, "promise": stand.promise, "climbed": list(stand.climbed), "on": stand.on,
+        "aside": bool(rung and is_aside(rung.name)),
         "what": rung.what if rung else "The textbook DQN with the book's settings.",
         "hurts": rung.hurts if rung else "", "notes_say": getattr(rung, 'notes_say', None) if rung else None,
         "state": "skipped" if stand.why else "measured", "why": stand.why, "solve": None,
@@ -143,10 +148,11 @@ def climb_ladder(
 
 
 def top(rows: Sequence[dict[str, Any]], promises: Sequence[str]) -> dict[str, Any] | None:
-    """The fastest measured row whose rungs all keep one of these promises."""
+    """The fastest measured row of the climb itself whose rungs all keep one of these promises."""
     fit = [
         r for r in rows
-        if r["state"] == "measured" and r["climbed"] and all(ladder.rung(n).promise in promises for n in r["climbed"])
+        if r["state"] == "measured" and r["climbed"] and not r["aside"]
+        and all(ladder.rung(n).promise in promises for n in r["climbed"])
     ]  # fmt: skip
     return max(fit, key=lambda r: r["fps"].mean, default=None)
 
