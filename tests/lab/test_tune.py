@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from dqnitro import recipes, tuned
@@ -10,8 +11,6 @@ from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
 from dqnitro.ladder import RUNGS
 from lab import fake_race
-
-NOISY = (1.0, 1.3, 0.8, 1.1, 0.7, 1.2)
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +21,10 @@ def file(monkeypatch, tmp_path):
 
 
 def machine(config: Config) -> float:
-    """Here fused Adam is a loss, plain replay too, two torch threads help, and learning less is much faster."""
+    """Here fused Adam is a loss, two torch threads help, plain replay is quick but large, and learning less is much faster."""
     rate = 100.0 * config.steps_per_update * config.n_envs**0.5
     rate *= 0.8 if "fused-adam" in config.wrappers else 1.0
-    rate *= 0.5 if config.replay == "plain" else 1.0
+    rate *= 3.0 if config.replay == "plain" else 1.0
     return rate * (1.2 if config.torch_threads == 2 else 1.0)
 
 
@@ -65,14 +64,12 @@ def test_what_changes_learning_is_measured_and_never_chosen(monkeypatch):
     )  # fmt: skip
 
 
-def test_a_knob_in_the_noise_is_left_alone(monkeypatch):
-    import itertools
-
-    turn = itertools.count()
-    # every measurement gets its own luck, so nothing cancels
-    result = run(
-        monkeypatch, lambda c: 100.0 * (1 + 0.3 * ((next(turn) * 7919) % 13) / 13), recipe="fast", wobble=NOISY
-    )
+@pytest.mark.parametrize("seed", range(4))
+def test_knobs_in_the_noise_are_left_alone(monkeypatch, seed):
+    luck = np.random.default_rng(seed)
+    result = run(monkeypatch, lambda c: float(luck.lognormal(4.0, 0.2)), recipe="fast", wobble=(1.0,))
+    measured = [r["ratio"].mean for r in result["evidence"] if r["ratio"] and r["promise"] != "learning"]
+    assert max(measured) > 1.0, "nothing looked faster: the test would prove nothing"
     assert result["recipes"]["fast"]["turned"] == [] and result["chosen"] == {}
     assert recipes.plan("fast", "CartPole-v1").config() == recipes.untuned("fast", "CartPole-v1").config()
     assert "nothing beats the recipe as it is" in recipes.plan("fast", "CartPole-v1").tuned
@@ -85,7 +82,9 @@ def test_the_second_measurement_decides(monkeypatch):
     def moody(config):
         key = json.dumps(config.to_dict())
         turns[key] = turns.get(key, 0) + 1
-        first_race = turns[key] <= 7  # building asks once, then six rounds
+        first_race = turns[key] <= 7 + (
+            "fused-adam" in config.wrappers
+        )  # building asks once (as it is: twice), then six rounds
         return 200.0 if first_race and "fused-adam" not in config.wrappers else 100.0
 
     result = run(monkeypatch, moody)
@@ -166,4 +165,4 @@ def test_knobs_cover_threads_of_console_and_torch(monkeypatch):
     assert {("torch threads", "1"), ("torch threads", "2"), ("console threads", "4")} <= values
     assert ("torch threads", "4") not in values  # it is so already
     assert all(not k.add or RUNGS[k.add[0]].promise != "learning" for k in knobs)
-    assert not any("gradients-everywhere" in k.name for k in knobs)
+    assert not any(n in k.name for k in knobs for n in ("gradients-everywhere", "frame-replay"))

@@ -15,7 +15,7 @@ DESCRIPTION = """\
 Measure the knobs on this machine for a few seconds each, in turns, and keep the fastest recipe that learns the same.
 
 Examples
-  dqnitro tune                       recipes auto and fast, with Pong, some 8 minutes
+  dqnitro tune                       recipes auto and fast, with Pong, some 10 minutes
   dqnitro tune --recipe fast         only one
   dqnitro tune CartPole-v1           for environments whose observations are plain vectors
   dqnitro tune --dry-run --json      measure and show, change nothing
@@ -33,7 +33,7 @@ def make_parser() -> Parser:
     p = Parser("tune", "[GAME] [options]", DESCRIPTION)
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", metavar="A,B", help="recipes to tune (default: auto,fast)")
-    p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
+    p.add_argument("--minutes", type=float, default=10.0, metavar="M", help="bound of the measuring (default: 10; 0: none)")
     p.add_argument("--rounds", type=int, default=6, metavar="N", help="rounds, if the minutes suffice (default: 6)")
     p.add_argument("--seconds", type=float, default=1.5, metavar="S", help="seconds a turn (default: 1.5)")
     p.add_argument("--dry-run", action="store_true", help="measure and show, but keep nothing")

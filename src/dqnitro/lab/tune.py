@@ -21,7 +21,8 @@ from dqnitro.machine import usable_cores
 
 START = "as it is"
 TOGETHER = "together"
-NEVER = ("gradients-everywhere",)
+# The one only costs time; the other is kept for a quarter of the memory, whatever its speed.
+NEVER = ("gradients-everywhere", "frame-replay")
 FEWEST_ROUNDS = 4  # under this an interval says too little to decide anything
 
 
@@ -75,28 +76,32 @@ def choice_of(recipe: str, game: str, changes: dict[str, Any]) -> Choice:
 
 
 def knobs_of(choice: Choice) -> tuple[list[Knob], dict[str, str]]:
-    """Every knob this machine has, and why others cannot be turned."""
-    config, out, why_not = choice.config(), [], {}
+    """Every knob this machine has, quick ones to build first, and why others cannot be turned."""
+    config, rungs, why_not = choice.config(), [], {}
     for name, rung in RUNGS.items():
         if rung.promise == "learning" or name in NEVER:
             continue
         if name in choice.rungs:
-            out.append(Knob("rung", f"without {name}", rung.promise, drop=(name,)))
+            rungs.append(Knob("rung", f"without {name}", rung.promise, drop=(name,)))
         elif why := rung.needs(config):
             why_not[f"rung: with {name}"] = why
         elif choice.turn(Knob("rung", "", "", add=(name,))).config() != config:
-            out.append(Knob("rung", f"with {name}", rung.promise, add=(name,)))
+            rungs.append(Knob("rung", f"with {name}", rung.promise, add=(name,)))
+    return [*_thread_knobs(config), *rungs, *_learning_knobs(config)], why_not
+
+
+def _thread_knobs(config: Config) -> list[Knob]:
+    """Threads of torch and of the console, and play in a process of its own (slack 0: bit for bit the same run)."""
     import torch
 
-    cores = usable_cores()
-    now = config.torch_threads or torch.get_num_threads()
-    out += [Knob("torch threads", str(n), "close", settings={"torch_threads": n}) for n in _counts(cores) if n != now]
+    cores, now = usable_cores(), config.torch_threads or torch.get_num_threads()
+    out = [Knob("torch threads", str(n), "close", settings={"torch_threads": n}) for n in _counts(cores) if n != now]
     if config.envs in ("ale", "console") and config.n_envs > 1:
         most = min(cores, config.n_envs)
         out += [Knob("console threads", str(n), "exact", settings={"env_threads": n}) for n in _counts(most)]
     if "processes" in CHOICES["runner"] and "slack_steps" in FIELDS and config.runner == "inline":
         out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))
-    return out + _learning_knobs(config), why_not
+    return out
 
 
 def _counts(most: int) -> list[int]:
@@ -198,6 +203,8 @@ def tune_recipe(
     """One recipe: the choice, the evidence, and what was gained."""
     choice = choice_of(recipe, game, changes)
     knobs, why_not = knobs_of(choice)
+    with Race(0.0, say) as race:  # the console's first start on a machine compiles for minutes: before the clock runs
+        race.build(START, choice.config())
     with Race(minutes * 0.7, say) as race:
         rows = measure_knobs(race, choice, knobs, rounds, seconds)
         notes, start = facts_of(race.racers), rate_interval(race.rates[START])
@@ -244,7 +251,7 @@ def _dropped(before: Choice, after: Choice, rows: Sequence[dict[str, Any]], knob
 
 
 def tune(
-    game: str, names: Sequence[str] = tuned.RECIPES, *, minutes: float = 8.0, rounds: int = 6, seconds: float = 1.5,
+    game: str, names: Sequence[str] = tuned.RECIPES, *, minutes: float = 10.0, rounds: int = 6, seconds: float = 1.5,
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None, write: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """Tune recipes one after the other and store what was found; the result is what lab/store.py keeps."""
