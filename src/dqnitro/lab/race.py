@@ -61,7 +61,6 @@ class Racer:
         self.config = config
         # The number of threads belongs to the process, so it is put back before every turn and after building.
         usual = torch.get_num_threads()
-        self._threads = config.torch_threads or usual
         began = time.perf_counter()
         try:
             self.agent, self._ticks = start(measuring_config(config))
@@ -69,6 +68,8 @@ class Racer:
                 change(self.agent)
             while next(self._ticks).updates < WARM_UPDATES:
                 pass
+            # What the config asked for, or what its runner leaves to the learner.
+            self._threads = torch.get_num_threads()
         finally:
             torch.set_num_threads(usual)
         self.build_s = time.perf_counter() - began
