@@ -72,8 +72,6 @@ def cells(row: dict[str, Any], number: str) -> list[str]:
     """One row as text."""
     from dqnitro.cli.live import duration
 
-    if row["state"] == "skipped":
-        return [f"{number} {row['name']}", "-", "-", "-", "-", "-", "-", "-", row["promise"]]
     solve = row["solve"]
     mark = " ~" if row["changes_ratio"] else ""
     return [
@@ -92,20 +90,22 @@ def cells(row: dict[str, Any], number: str) -> list[str]:
 def show(result: dict[str, Any]) -> None:
     from dqnitro.lab.climbing import BELOW, headlines
 
-    rows, number, lines = result["rows"], 0, []
+    number, lines = 0, []
+    rows = [row for row in result["rows"] if row["state"] == "measured"]
     for row in rows:
-        if row["state"] == "skipped":
-            mark = "–"
-        elif row["aside"]:
+        if row["aside"]:
             mark = "↓" if row["name"] == BELOW else "·"
         else:
             mark, number = str(number), number + 1
         lines.append(cells(row, mark))
     show_table(COLUMNS, lines)
     print()
-    for row in rows:
+    reasons: dict[str, list[str]] = {}
+    for row in result["rows"]:
         if row["state"] == "skipped":
-            print(f"not measured: {row['name']}: {row['why']}")
+            reasons.setdefault(row["why"], []).append(row["name"])
+    for why, names in reasons.items():
+        print(f"not measured: {', '.join(names)}: {why}")
     for line in headlines(rows):
         print(line)
     n = result["notes"]
