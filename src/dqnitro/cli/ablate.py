@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
-from dqnitro.cli.tables import check_turns, finish, number_text, ratio_text, show_table
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.tables import Progress, check_turns, finish, number_text, ratio_text, show_table
 
 DESCRIPTION = """\
 Leave one thing out at a time, in turns in one process, and see what it was worth.
@@ -44,11 +44,15 @@ def main(argv: list[str]) -> int:
     check_turns(args.rounds, args.seconds, args.minutes)
     from dqnitro.lab import ablate as lab
 
-    kw: dict[str, Any] = {
-        "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
-        "say": (lambda text: None) if args.quiet else note,
-    }  # fmt: skip
-    result = lab.cost(args.game, args.recipe, **kw) if args.what == "cost" else lab.ablate(args.game, args.what, **kw)
+    with Progress(args.quiet) as progress:
+        kw: dict[str, Any] = {
+            "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
+            "say": progress,
+        }  # fmt: skip
+        if args.what == "cost":
+            result = lab.cost(args.game, args.recipe, **kw)
+        else:
+            result = lab.ablate(args.game, args.what, **kw)
     return finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
 
 

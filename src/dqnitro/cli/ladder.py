@@ -5,8 +5,17 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
-from dqnitro.cli.tables import check_turns, finish, names_of, number_text, percent_text, ratio_text, show_table
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.tables import (
+    Progress,
+    check_turns,
+    finish,
+    names_of,
+    number_text,
+    percent_text,
+    ratio_text,
+    show_table,
+)
 
 DESCRIPTION = """\
 Climb from the textbook DQN to the fastest one, one named change at a time, and say what each bought here.
@@ -57,15 +66,13 @@ def main(argv: list[str]) -> int:
     from dqnitro.lab.store import default_path
 
     solved = [read_solved(pathlib.Path(path)) for path in args.solved]
-    result = climb_ladder(
-        args.game, names_of(args.rungs), same_learning=args.same_learning, minutes=args.minutes, rounds=args.rounds,
-        seconds=args.seconds, changes=config_changes(args), solved=solved, say=_quiet if args.quiet else note,
-    )  # fmt: skip
+    with Progress(args.quiet) as progress:
+        result = climb_ladder(
+            args.game, names_of(args.rungs), same_learning=args.same_learning, minutes=args.minutes, rounds=args.rounds,
+            seconds=args.seconds, changes=config_changes(args), solved=solved, say=progress,
+        )  # fmt: skip
     out = pathlib.Path(args.out) if args.out else default_path("ladder", result["game"], pathlib.Path("ladders"))
     return finish(result, out, args.json, show)
-
-
-def _quiet(text: str) -> None: ...
 
 
 def cells(row: dict[str, Any], number: str) -> list[str]:
@@ -109,8 +116,11 @@ def show(result: dict[str, Any]) -> None:
     for line in headlines(rows):
         print(line)
     n = result["notes"]
+    print()
+    print(f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn; 95% intervals over rounds")
     print(
-        f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; ΔFPS and Δtime are against "
-        f"the baseline, `rung alone` against the row it stands on; ↓ stands below the baseline, · was measured there and taken off again; {n['replay']}; measuring took "
-        f"{n['measuring_share']:.3%} of the time"
+        "ΔFPS and Δtime: against the baseline; rung alone: against the row it stands on; ~ changes the samples trained per step"
     )
+    print("↓ stands below the baseline; · was measured at its place and taken off again")
+    print(n["replay"])
+    print(f"measuring took {n['measuring_share']:.3%} of the time")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
-from dqnitro.cli.tables import finish, number_text, show_table
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.tables import Progress, finish, number_text, show_table
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -55,10 +55,11 @@ def main(argv: list[str]) -> int:
     if setting in changes:
         raise ConfigError(f"{args.setting} is swept and given as an option too", "leave one of them out")
     first = changes.pop("seed", 1)
-    result = sweep(
-        args.game, setting, values, recipe=args.recipe, seeds=range(first, first + args.seeds), changes=changes,
-        say=(lambda text: None) if args.quiet else note,
-    )  # fmt: skip
+    with Progress(args.quiet) as progress:
+        result = sweep(
+            args.game, setting, values, recipe=args.recipe, seeds=range(first, first + args.seeds), changes=changes,
+            say=progress,
+        )  # fmt: skip
     out = pathlib.Path(args.out) if args.out else default_path(setting, result["game"], pathlib.Path("sweeps"))
     return finish(result, out, args.json, show)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
@@ -26,8 +27,8 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None
     from rich.table import Table
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    for name, side in columns:
-        table.add_column(name, justify=side)  # type: ignore[arg-type]
+    for i, (name, side) in enumerate(columns):
+        table.add_column(name, justify=side, no_wrap=i == 0)  # type: ignore[arg-type]
     for row in rows:
         table.add_row(*(cell.replace("[", r"\[") for cell in row))
     Console().print(table)
@@ -67,7 +68,10 @@ def number_text(i: Interval | None) -> str:
 
 
 def finish(
-    result: dict[str, Any], out: pathlib.Path | None, as_json: bool, show: Callable[[dict[str, Any]], None]
+    result: dict[str, Any],
+    out: pathlib.Path | None,
+    as_json: bool,
+    show: Callable[[dict[str, Any]], None],
 ) -> int:
     """Store, then show; the exit code. What Ctrl-C cut short is stored and shown as far as it got."""
     from dqnitro.lab.store import plain, save
@@ -93,6 +97,34 @@ def check_turns(rounds: int, seconds: float, minutes: float) -> None:
         raise ConfigError(f"--seconds must be over 0, got {seconds:g}", "2 is a good turn")
     if minutes < 0:
         raise ConfigError(f"--minutes must be at least 0, got {minutes:g}", "0 means no limit")
+
+
+class Progress:
+    """A word on progress on stderr: one line rewritten in place on a terminal; elsewhere what is built, and one line a round."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._in_place = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._head = ""
+
+    def __call__(self, text: str) -> None:
+        if self._quiet:
+            return
+        if self._in_place:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            return
+        head = text.split(":")[0]
+        if not text.startswith("round") or head != self._head:
+            note(text)
+        self._head = head
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing of it stays when the result, or an error, is printed."""
+        if self._in_place and not self._quiet:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def names_of(text: str | None) -> list[str] | None:

@@ -7,8 +7,8 @@ import pathlib
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, note
-from dqnitro.cli.tables import check_turns, finish, names_of, number_text, ratio_text, show_table
+from dqnitro.cli.flags import Parser
+from dqnitro.cli.tables import Progress, check_turns, finish, names_of, number_text, ratio_text, show_table
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -33,7 +33,9 @@ def make_parser() -> Parser:
     p = Parser("tune", "[GAME] [options]", DESCRIPTION)
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", metavar="A,B", help="recipes to tune (default: auto,fast)")
-    p.add_argument("--minutes", type=float, default=10.0, metavar="M", help="bound of the measuring (default: 10; 0: none)")
+    p.add_argument(
+        "--minutes", type=float, default=10.0, metavar="M", help="bound of the measuring (default: 10; 0: none)"
+    )
     p.add_argument("--rounds", type=int, default=6, metavar="N", help="rounds, if the minutes suffice (default: 6)")
     p.add_argument("--seconds", type=float, default=1.5, metavar="S", help="seconds a turn (default: 1.5)")
     p.add_argument("--dry-run", action="store_true", help="measure and show, but keep nothing")
@@ -56,10 +58,11 @@ def main(argv: list[str]) -> int:
         raise ConfigError(
             f"--rounds must be at least {FEWEST_ROUNDS}, got {args.rounds}", "fewer cannot tell a faster knob from luck"
         )
-    result = tune(
-        args.game, names_of(args.recipe) or tuned.RECIPES, minutes=args.minutes, rounds=args.rounds, seconds=args.seconds,
-        say=(lambda text: None) if args.quiet else note, write=not args.dry_run,
-    )  # fmt: skip
+    with Progress(args.quiet) as progress:
+        result = tune(
+            args.game, names_of(args.recipe) or tuned.RECIPES, minutes=args.minutes, rounds=args.rounds, seconds=args.seconds,
+            say=progress, write=not args.dry_run,
+        )  # fmt: skip
     return finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
 
 
