@@ -124,3 +124,11 @@ def test_building_stops_at_half_of_the_minutes(monkeypatch):
     r._begin -= 400
     assert r.build("late", config()) is None and "give more minutes" in r.skipped["late"]
     r.close()
+
+
+@pytest.mark.parametrize(("load", "warns"), [(0.1, False), (99.0, True), (None, False)])
+def test_a_busy_machine_is_said_to_be_busy(monkeypatch, load, warns):
+    monkeypatch.setattr(race, "load_before", lambda: load)
+    facts = race.facts_of(make_race())
+    assert facts["load_before"] == load and bool(facts["warning"]) == warns
+    assert not warns or "hint: measure again when it is idle" in facts["warning"]

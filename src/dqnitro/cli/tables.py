@@ -83,6 +83,8 @@ def finish(
         print()
     else:
         show(result)
+    if warning := result.get("notes", {}).get("warning"):
+        note(f"warning: {warning}")
     if out is not None:
         note(f"written to {out}")
     from dqnitro.session import EXIT_CODES

@@ -50,7 +50,7 @@ def ablate(
         result = header(
             "ablate", plan.base.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe
         )
-        return result | {"rows": rows, "notes": facts_of(race.racers), "interrupted": race.interrupted}
+        return result | {"rows": rows, "notes": facts_of(race), "interrupted": race.interrupted}
 
 
 def _row(race: Race, name: str) -> dict[str, Any]:
@@ -168,7 +168,7 @@ def cost(
         rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "note": f"recipe {recipe}, all of it"}]
         rows += [_cost_row(race, name, notes[name]) for name in notes]
         result = header("cost", config.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe)
-        return result | {"rows": rows, "notes": facts_of(race.racers), "interrupted": race.interrupted}
+        return result | {"rows": rows, "notes": facts_of(race), "interrupted": race.interrupted}
 
 
 def _cost_row(race: Race, name: str, note: str) -> dict[str, Any]:

@@ -141,7 +141,7 @@ def climb_ladder(
         if not race.rounds:
             raise ConfigError("no round was completed", "give more --minutes, or fewer --rungs")
         rows = [row_of(stand, race) for stand in stands]
-        notes = facts_of(race.racers)
+        notes = facts_of(race)
         add_times(rows, {s.name: s for s in stands}, solved)
         result = header("ladder", base.env_id, to=BASELINE, minutes=minutes, rounds=race.rounds, seconds=race.seconds)
         return result | {"rows": rows, "notes": notes, "interrupted": race.interrupted}

@@ -7,20 +7,23 @@ it only goes on training. All racers take a turn in every round, so a machine th
 from __future__ import annotations
 
 import contextlib
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dqnitro.config import Config
 from dqnitro.errors import UserError
 from dqnitro.lab.measure import interleave
 from dqnitro.loop import PHASES
+from dqnitro.machine import usable_cores
 from dqnitro.session import Signals
 
 FILL_STEPS = 500  # enough to sample from
 CAPACITY = 5_000  # transitions; a replay's size changes its memory, hardly its speed, and every racer keeps its own
 WARM_UPDATES = 5  # untimed: the first ones touch fresh memory
 MAX_TURN_FACTOR = 20.0
+BUSY = 0.5  # load per core from which on a result says that the machine was not ours alone
 
 Change = Callable[[Any], None]
 
@@ -171,6 +174,7 @@ class Race:
         self._end = time.perf_counter() + minutes * 60 if minutes else float("inf")
         self._begin = time.perf_counter()
         self.minutes, self._say = minutes, say
+        self.load = load_before()
         self.racers: dict[str, Racer] = {}
         self.skipped: dict[str, str] = {}
         self.rates: dict[str, list[float]] = {}
@@ -239,7 +243,21 @@ class Race:
         self.close()
 
 
-def facts_of(racers: Mapping[str, Racer]) -> dict[str, Any]:
+def load_before() -> float | None:
+    """How many processes wanted a core in the last minute; None where the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
+def facts_of(race: Race) -> dict[str, Any]:
     """What holds for a whole race, for a result's notes."""
-    shares = [r.measuring_share() for r in racers.values() if r.seconds]
-    return {**NOTES, "measuring_share": max(shares, default=0.0)}
+    shares = [r.measuring_share() for r in race.racers.values() if r.seconds]
+    cores, warning = usable_cores(), None
+    if race.load is not None and race.load > BUSY * cores:
+        warning = (
+            f"others used this machine when measuring began (load {race.load:.1f} on {cores} cores); "
+            "hint: measure again when it is idle"
+        )
+    return {**NOTES, "measuring_share": max(shares, default=0.0), "load_before": race.load, "warning": warning}

@@ -205,9 +205,11 @@ def tune_recipe(
     knobs, why_not = knobs_of(choice)
     with Race(0.0, say) as race:  # the console's first start on a machine compiles for minutes: before the clock runs
         race.build(START, choice.config())
+        load = race.load
     with Race(minutes * 0.7, say) as race:
+        race.load = load  # later it is ours
         rows = measure_knobs(race, choice, knobs, rounds, seconds)
-        notes, start = facts_of(race.racers), rate_interval(race.rates[START])
+        notes, start = facts_of(race), rate_interval(race.rates[START])
         interrupted, turn_s, done = race.interrupted, race.seconds, race.rounds
     kept: list[Knob] = []
     gain = None
