@@ -89,3 +89,15 @@ def test_the_nature_network_has_the_papers_size():
     net = dqn.make_network((4, 84, 84), "nature", 512, HeadSpec(6))
     assert sum(p.numel() for p in net.parameters()) == 1_687_206
     assert net(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 6, 1)
+
+
+def test_kaiming_keeps_the_signals_size_through_the_layers():
+    torch.manual_seed(0)
+    sizes = []
+    for rule in (lambda _: None, dqn.kaiming):
+        network = dqn.ConvNetwork((4, 84, 84), "nature", 512, dqn.HeadSpec(6))
+        rule(network)
+        x = network.convolutions(torch.randn(8, 4, 84, 84))
+        sizes.append(x.square().mean().item())
+    assert sizes[0] < 0.05 < 0.3 < sizes[1] < 3.0
+    assert all((m.bias == 0).all() for m in network.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear))

@@ -3,7 +3,7 @@
 import pytest
 
 import fakes_envs
-from dqnitro.cli.live import bar, duration, lines, make_sink
+from dqnitro.cli.live import duration, lines, make_sink
 from dqnitro.config import Config
 from dqnitro.events import NullSink, Snapshot, time_left_s
 from dqnitro.session import train
@@ -53,7 +53,6 @@ def test_durations_and_bars_by_hand():
         "1:00:00 h",
         "2:07:30 h",
     ]
-    assert bar(0.5, 4) == "██  " and bar(0.0, 4) == "    " and bar(2.0, 4) == "████"
 
 
 def test_tensorboard_holds_the_metrics_of_the_notes(tmp_path):

@@ -27,6 +27,8 @@ VARIANTS = {
     "pixels": {"env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 120, "n_envs": 2},
     "async": {"envs": "gym-async", "n_envs": 2},
     "fused": {"wrappers": ("no-grad", "fused-adam")},
+    "float16": {"wrappers": ("no-grad", "float16")},
+    "acting copy": {"act_device": "cpu", "act_sync_updates": 7},
     "pong": {
         "env_id": "pong", "frame_stack": 4, "max_steps": 90, "n_envs": 2, "replay_capacity": 200, "envs": "ale", "n_step": 3,
     },

@@ -36,6 +36,9 @@ class Config:
     episodic_life: bool = _doc(False, "a lost life ends the return (the game itself goes on)")
     clip_rewards: bool = _doc(True, "learn from rewards clipped to -1..1 (scores are never clipped)")
     screen_size: int = _doc(84, "observation height and width in pixels, grey")
+    resize: str = _doc(
+        "area", "how pictures are shrunk: area or linear (OpenCV), or pillow; ale and console know area alone"
+    )
     frame_stack: int = _doc(4, "observations stacked so that motion is visible")
     sticky_actions: float = _doc(0.0, "chance that the console repeats the last action instead, per frame")
     max_episode_frames: int = _doc(108_000, "frames after which a game is cut off (30 minutes of play)")
@@ -51,6 +54,7 @@ class Config:
     atoms: int = _doc(51, "points of the categorical distribution")
     value_min: float = _doc(-10.0, "lowest return of the categorical distribution")
     value_max: float = _doc(10.0, "highest return of the categorical distribution")
+    init: str = _doc("torch", "first weights: torch (its layers' own) or kaiming (He et al. 2015, biases 0)")
 
     # --- learning
     learning_rate: float = _doc(1e-4, "Adam's learning rate")
@@ -82,6 +86,10 @@ class Config:
     # --- speed
     runner: str = _doc("inline", "who does what where: inline (one process)")
     device: str = _doc("cpu", "cpu, cuda, or auto")
+    act_device: str = _doc(
+        "same", "where actions are chosen: same (as device), or cpu, cuda, cuda:1 with a copy of the network"
+    )
+    act_sync_updates: int = _doc(1, "updates between copies of the weights to that other network")
     torch_threads: int = _doc(0, "threads of one network pass (0: one per core)")
     wrappers: tuple[str, ...] = _doc(
         ("no-grad",), "what is wrapped around the update step, in order; the rungs of the ladder set it"
@@ -128,6 +136,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "replay": ("plain", "frames"),
     "replay_device": ("auto", "cpu", "cuda"),
     "network": ("nature", "small"),
+    "init": ("torch", "kaiming"),
+    "resize": ("area", "linear", "pillow"),
     "loss": ("mse", "huber"),
     "runner": ("inline",),
 }
@@ -139,7 +149,7 @@ AT_LEAST: dict[str, float] = {
     "adam_epsilon": 0, "gamma": 0, "batch_size": 1, "n_step": 1, "grad_clip": 0, "target_sync_steps": 1,
     "first_fill_steps": 0, "epsilon_start": 0, "epsilon_end": 0, "epsilon_decay_steps": 0,
     "replay_capacity": 1, "priority_alpha": 0, "priority_beta": 0, "priority_beta_steps": 0,
-    "torch_threads": 0, "max_steps": 0, "max_minutes": 0, "checkpoint_every_s": 0, "log_every_s": 0, "seed": 0,
+    "torch_threads": 0, "act_sync_updates": 1, "max_steps": 0, "max_minutes": 0, "checkpoint_every_s": 0, "log_every_s": 0, "seed": 0,
 }  # fmt: skip
 AT_MOST: dict[str, float] = {
     "sticky_actions": 1, "gamma": 1, "epsilon_start": 1, "epsilon_end": 1, "priority_alpha": 1, "priority_beta": 1,
@@ -182,6 +192,18 @@ def check(c: Config) -> None:
         raise ConfigError(f"steps_per_update must be over 0, got {c.steps_per_update}", "1 is the book's value")
     if c.device not in ("auto", "cpu", "cuda") and not c.device.startswith("cuda:"):
         raise ConfigError(f"device must be auto, cpu or cuda, got {c.device!r}")
+    if c.act_device not in ("same", "cpu", "cuda") and not c.act_device.startswith("cuda:"):
+        raise ConfigError(f"act_device must be same, cpu, cuda or cuda:N, got {c.act_device!r}")
+    if c.act_sync_updates > 1 and c.act_device == "same":
+        raise ConfigError(
+            f"act_sync_updates {c.act_sync_updates} needs a second network to act with, but act_device is same",
+            "--act-device cpu makes one",
+        )
+    if c.resize != "area" and c.envs in ("ale", "console"):
+        raise ConfigError(
+            f"envs {c.envs} shrinks pictures by area, got resize {c.resize!r}",
+            "use --envs wrappers, gym-sync or gym-async",
+        )
     if c.batch_size > c.first_fill_steps:
         raise ConfigError(
             f"batch_size {c.batch_size} is larger than first_fill_steps {c.first_fill_steps}",

@@ -50,10 +50,11 @@ class Stream(nn.Module):
     def __init__(self, features: int, hidden: int, outputs: int) -> None:
         super().__init__()
         self.hidden = nn.Linear(features, hidden)
+        self.relu = nn.ReLU()
         self.output = nn.Linear(hidden, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        h = F.relu(self.hidden(x))
+        h = self.relu(self.hidden(x))
         with torch.autocast(x.device.type, enabled=False):
             return self.output(h.float())
 
@@ -134,6 +135,15 @@ def make_network(obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadS
     if kind == "vector":
         return VectorNetwork(obs_shape, hidden, spec)
     return ConvNetwork(obs_shape, kind, hidden, spec)
+
+
+def kaiming(network: nn.Module) -> None:
+    """First weights that keep the variance of a ReLU network's signal from layer to layer (He et al. 2015); biases 0."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
+            assert module.bias is not None
+            nn.init.zeros_(module.bias)
 
 
 def support(spec: HeadSpec, device: torch.device | str = "cpu") -> Tensor:

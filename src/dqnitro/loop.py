@@ -117,16 +117,18 @@ def loop(agent: Agent) -> Iterator[Tick]:
         yield Tick(clock.steps, clock.updates, epsilon, loss, step.ends)
 
 
-def resolve_device(name: str) -> str:
+def resolve_device(name: str, option: str = "--device") -> str:
     """`auto` becomes cuda or cpu; a GPU that is not there is an error now, not a traceback later."""
     has = torch.cuda.is_available()
     if name == "auto":
         return "cuda" if has else "cpu"
     if name.startswith("cuda") and not has:
         raise ConfigError(
-            f"--device {name}: this torch ({torch.__version__}) sees no CUDA device",
-            "use --device cpu, or `dqnitro env` to see why",
+            f"{option} {name}: this torch ({torch.__version__}) sees no CUDA device",
+            f"use {option} cpu, or `dqnitro env` to see why",
         )
+    if name.startswith("cuda:") and name[5:] not in (names := [str(i) for i in range(torch.cuda.device_count())]):
+        raise ConfigError(f"{option} {name}: there is no such GPU", f"their numbers are {', '.join(names)}")
     return name
 
 
@@ -143,6 +145,7 @@ def make_agent(config: Config) -> Agent:
     from dqnitro.replay import make_replay
 
     device = resolve_device(config.device)
+    resolve_device(config.act_device, "--act-device")
     if config.torch_threads:
         torch.set_num_threads(config.torch_threads)
     envs = make_envs(config)

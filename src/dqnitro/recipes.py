@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from dqnitro import tuned
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
-from dqnitro.ladder import RUNGS, climb, rung
+from dqnitro.ladder import RUNGS, climb, in_force, rung
 
 SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `spec.reward_threshold`
 
@@ -40,8 +40,11 @@ class Plan:
         for name in also:
             if why := RUNGS[name].needs(self.base):
                 raise ConfigError(f"--also {name}: {why}")
-        names = [n for n in (*self.rungs, *also) if n not in without]
-        return climb(self.base, tuple(dict.fromkeys(names)))
+        return climb(self.base, self.climbed(without, also))
+
+    def climbed(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """The rungs in force: what `also` names takes off what cannot stand beside it."""
+        return in_force(tuple(dict.fromkeys(n for n in (*self.rungs, *also) if n not in without)))
 
 
 def solved_at(env_id: str) -> float:

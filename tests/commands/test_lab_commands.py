@@ -33,7 +33,7 @@ def test_ladder_prints_the_table_and_keeps_the_result(capsys, elsewhere):
     assert [r.split()[:2] for r in rows[:4]] == [
         ["0", "baseline"], ["↓", "gradients-everywhere"], ["1", "frame-replay"], ["2", "two-steps-per-update"],
     ]  # fmt: skip
-    assert " ~ " in rows[3] and " ~ " not in rows[2]
+    assert " ~ " not in rows[2]  # as many samples a step as the baseline; test_climbing sees the mark where there are fewer
     assert "not measured: channels-last: there is no convolution" in out and "\x1b" not in out
     assert "with learning unchanged:" in out and "in all:" in out and "% of the time" in out
     (file,) = (elsewhere / "ladders").glob("CartPole-v1-*.json")

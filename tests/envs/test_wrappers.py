@@ -19,6 +19,7 @@ from dqnitro.envs.wrappers import (
     NoopReset,
     Warp,
     draw_noops,
+    shrink,
 )
 
 
@@ -176,6 +177,23 @@ def test_the_warp_averages_areas() -> None:
     picture = np.array([[10, 30, 0, 0], [10, 30, 0, 4], [1, 1, 200, 0], [1, 1, 0, 0]], np.uint8)
     assert Warp(env, 2).observation(picture).tolist() == [[20, 1], [1, 50]]
     assert Warp(env, 4).observation(picture) is picture
+
+
+def test_linear_looks_at_four_pixels_and_pillow_at_all_of_them() -> None:
+    """Pixel 0 of the small picture lies between the second and third of eight: what stands in the first is lost."""
+    corner, middle = np.zeros((8, 8), np.uint8), np.zeros((8, 8), np.uint8)
+    corner[0, 0], middle[1:3, 1:3] = 160, 160
+    seen = {m: [int(shrink(p, 2, m)[0, 0]) for p in (corner, middle)] for m in ("area", "linear", "pillow")}
+    assert seen["area"] == [10, 40] and seen["linear"] == [0, 160]
+    assert 0 < seen["pillow"][0] < seen["pillow"][1] < 160
+
+
+@pytest.mark.parametrize("method", ["linear", "pillow"])
+def test_the_setting_reaches_the_screen_of_a_game(method: str) -> None:
+    frame = AtariFrames("pong").reset(seed=3)[0]
+    env = make_atari_env("pong", Config(resize=method, noop_max=0, fire_reset=False))
+    seen = env.reset(seed=3)[0][-1]
+    assert np.array_equal(seen, shrink(frame, 84, method)) and not np.array_equal(seen, shrink(frame, 84))
 
 
 def test_a_stack_begins_with_zeros_and_the_newest_is_last() -> None:

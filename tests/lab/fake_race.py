@@ -36,6 +36,7 @@ def use(
             return value
 
         samples_per_step = race.Racer.samples_per_step
+        ratio_error = race.Racer.ratio_error
         share = race.Racer.share
         facts = race.Racer.facts
 

@@ -12,7 +12,7 @@ from numpy import int64
 from .cartridge import cart_read, cart_write
 from .layout import *
 from .riot import riot_read, riot_write
-from .target import as_bytes, as_state, device
+from .target import as_ram, as_state, device
 from .tia import LOGGED, replay_unit
 
 
@@ -92,7 +92,7 @@ def read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address):
     elif address & 0x200:
         value = riot_read(s_at, address)
     else:
-        value = int64(as_bytes(ram_at)[address & 0x7F])
+        value = int64(as_ram(ram_at)[address & 0x7F])
     s[S_LATCH] = value
     return value
 
@@ -107,5 +107,5 @@ def write(s_at, ram_at, prop_at, log_at, screen_at, address, value):
     elif address & 0x200:
         riot_write(s_at, address, value)
     else:
-        as_bytes(ram_at)[address & 0x7F] = value
+        as_ram(ram_at)[address & 0x7F] = value
     s[S_LATCH] = value

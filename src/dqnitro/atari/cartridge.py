@@ -10,7 +10,7 @@ from __future__ import annotations
 from numpy import int64
 
 from .layout import *
-from .target import as_bytes, as_state, device
+from .target import as_bytes, as_ram, as_state, device
 
 DPC_DISPLAY = 8192  # offset of the display data in a DPC image
 
@@ -92,7 +92,7 @@ def dpc_write(s_at, a, value):
 @device
 def cart_read(s_at, ram_at, rom_at, prop_at, address):
     s = as_state(s_at)
-    ram = as_bytes(ram_at)
+    ram = as_ram(ram_at)
     rom = as_bytes(rom_at)
     prop = as_state(prop_at)
     a = address & 0xFFF
@@ -117,7 +117,7 @@ def cart_read(s_at, ram_at, rom_at, prop_at, address):
 
 @device
 def cart_write(s_at, ram_at, prop_at, address, value):
-    ram = as_bytes(ram_at)
+    ram = as_ram(ram_at)
     prop = as_state(prop_at)
     a = address & 0xFFF
     cart = prop[P_CART]

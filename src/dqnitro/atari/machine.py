@@ -9,7 +9,7 @@ from .bus import read
 from .layout import *
 from .loop import run
 from .rng import mt_next
-from .target import address, as_bytes, as_screen, as_state, device, unit
+from .target import address, as_ram, as_screen, as_state, device, unit
 from .tia import replay_unit
 
 U1 = np.uint64(1)
@@ -100,7 +100,7 @@ def grey_out(s, prop, screen):
 @unit
 def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
     """Run until VSYNC ends the frame. `draw` = 0: no pixels, everything else as always."""
-    s, ram, prop, screen = as_state(s_at), as_bytes(ram_at), as_state(prop_at), as_screen(screen_at)
+    s, ram, prop, screen = as_state(s_at), as_ram(ram_at), as_state(prop_at), as_screen(screen_at)
     if s[S_PARTIAL] == 0:
         begin_frame(s, ram, prop)
     s[S_PARTIAL] = 1

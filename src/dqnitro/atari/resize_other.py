@@ -5,7 +5,7 @@ from __future__ import annotations
 from numpy import float32, int64, uint8
 
 from .resize_plan import COPY, FLOAT, HALVES, INTEGER, LINEAR, WIDTH
-from .target import device
+from .target import add32, device, mul32
 
 
 @device
@@ -26,9 +26,9 @@ def float_pixel(p, dy, x, raw, source):
         y = source[p.y_first[dy] + j]
         s = float32(0.0)
         for t in range(p.x_taps[x]):
-            s = float32(s + float32(float32(raw[y, p.x_first[x] + t]) * p.x_weight[t, x]))
-        s = float32(p.y_weight[j, dy] * s)
-        total = s if j == 0 else float32(total + s)
+            s = add32(s, mul32(float32(raw[y, p.x_first[x] + t]), p.x_weight[t, x]))
+        s = mul32(p.y_weight[j, dy], s)
+        total = s if j == 0 else add32(total, s)
     return round_half_even(total)
 
 

@@ -40,6 +40,8 @@ STEP, RESET, SEEDED_RESET, LOOK = range(4)
 E_OVER, E_LIVES, E_ELAPSED, E_SLOT, E_SIZE = range(5)
 # results of one environment
 R_REWARD, R_LIVES, R_FRAMES, R_EPISODE_FRAMES, R_SIZE = range(5)
+# what a step's picture is made of: its last two screens, the last picture pooled with a screen, the last picture
+WHOLE, STALE, AGAIN = range(3)
 
 
 @device
@@ -106,6 +108,53 @@ def stack_into(frames, slot, out):
 
 
 @device
+def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action, strength):
+    """The frames of one step, without its picture. Returns reward, ended, cut, view, other.
+
+    `view` says what the step's picture is made of (`WHOLE`, `STALE`, `AGAIN`); `other` is the screen that is pooled with
+    the last one: 0 or 1, a buffer of the machine; 2, `spare`.
+    """
+    game, pool = o[O_GAME], o[O_POOL]
+    s[S_PADDLE_WANT] = int64(PADDLE_STEP * abs(strength))
+    over, lost, late, whole = False, False, False, False
+    reward, other = 0, int64(-1)
+    for left in range(o[O_SKIP], 0, -1):
+        shown = left == 1 or (left == 2 and pool)
+        drawn = 1 if shown or s[S_PARTIAL] else prop[P_ALWAYS_DRAW]
+        reward += act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, drawn)
+        e[E_ELAPSED] += 1
+        over = g[G_TERMINAL] != 0
+        lost = 0 < g[G_LIVES] < e[E_LIVES]
+        if over or e[E_ELAPSED] >= o[O_MOST_FRAMES] or (o[O_EPISODIC] and lost):
+            late = left == 1 and o[O_SKIP] > 1
+            break
+        if left == 2 and pool:
+            other = s[S_BUFFER]
+            if s[S_PARTIAL]:
+                # the next frame goes on drawing in the same buffer
+                keep_screen(screen[other], spare)
+                other = int64(2)
+        whole = left == 1
+    if other < 0:
+        other = s[S_BUFFER]
+    view = WHOLE if whole else STALE if late and pool else AGAIN
+    e[E_LIVES] = g[G_LIVES]
+    ended = over or ((o[O_LIFE_FLAG] or o[O_EPISODIC]) and lost)
+    cut = e[E_ELAPSED] >= o[O_MOST_FRAMES] and not ended
+    e[E_OVER] = 1 if over or cut or (o[O_EPISODIC] and lost) else 0
+    if o[O_CLIP]:
+        reward = min(max(reward, -1), 1)
+    return reward, ended, cut, view, other
+
+
+@device
+def begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, e, o, sticky, seed):
+    """A new game, ready for its first step."""
+    new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
+    e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
+
+
+@device
 def run(
     lo, hi, ids, commands, seeds, actions, strengths,
     state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
@@ -114,68 +163,38 @@ def run(
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
     """Serve the places `lo`..`hi` of a batch; place b belongs to machine `ids[b]` and does `commands[b]`."""
-    game, channels, stack, pool = o[O_GAME], o[O_CHANNELS], o[O_STACK], o[O_POOL]
+    channels, stack = o[O_CHANNELS], o[O_STACK]
     for b in range(lo, hi):
         m = ids[b]
         s, ram, g, e = state[m], ram_[m], g_[m], e_[m]
         # Frames that are drawn are drawn whole, so machines can share a thread's screen; a few games need their own.
         screen = screen_[m] if screen_.shape[0] > 0 else shared_screen
-        mt, mt_system, mt_noops = mt_[m], mt_system_[m], mt_noops_[m]
-        frames, raw, source = frames_[m], raw_[m], source_[m]
+        mt, frames, raw, source = mt_[m], frames_[m], raw_[m], source_[m]
         command, reward = commands[b], 0
         ended, cut = False, False
         if command == STEP and e[E_OVER]:
             command = RESET
         if command == STEP:
-            action = action_set[actions[b]]
-            s[S_PADDLE_WANT] = int64(PADDLE_STEP * abs(strengths[b]))
-            over, lost, late, whole = False, False, False, False
-            kept, spared = 0, False
-            for left in range(o[O_SKIP], 0, -1):
-                shown = left == 1 or (left == 2 and pool)
-                drawn = 1 if shown or s[S_PARTIAL] else prop[P_ALWAYS_DRAW]
-                reward += act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, drawn)
-                e[E_ELAPSED] += 1
-                over = g[G_TERMINAL] != 0
-                lost = 0 < g[G_LIVES] < e[E_LIVES]
-                if over or e[E_ELAPSED] >= o[O_MOST_FRAMES] or (o[O_EPISODIC] and lost):
-                    late = left == 1 and o[O_SKIP] > 1
-                    break
-                if left == 2:
-                    kept = s[S_BUFFER]
-                    if pool and s[S_PARTIAL]:
-                        # the next frame goes on drawing in the same buffer
-                        keep_screen(screen[kept], spare)
-                        spared = True
-                whole = left == 1
+            reward, ended, cut, view, other = play(
+                s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action_set[actions[b]], strengths[b]
+            )
             before = e[E_SLOT]
             slot = (before + 1) % stack
             e[E_SLOT] = slot
-            if whole:
-                now = screen[s[S_BUFFER]]
-                other = now
-                if pool and o[O_SKIP] > 1:
-                    other = spare if spared else screen[kept]
-                show(p, luts, now, other, raw, source, scratch, frames[slot], channels)
-            elif late and pool:
-                other = spare if spared else screen[kept]
-                show_stale(p, luts, other, raw, source, frames[slot], channels)
+            pooled = spare if other == 2 else screen[other]
+            if view == WHOLE:
+                show(p, luts, screen[s[S_BUFFER]], pooled, raw, source, scratch, frames[slot], channels)
+            elif view == STALE:
+                show_stale(p, luts, pooled, raw, source, frames[slot], channels)
             else:
                 for x in range(o[O_FRAME_BYTES]):
                     frames[slot, x] = frames[before, x]
-            e[E_LIVES] = g[G_LIVES]
-            ended = over or ((o[O_LIFE_FLAG] or o[O_EPISODIC]) and lost)
-            cut = e[E_ELAPSED] >= o[O_MOST_FRAMES] and not ended
-            e[E_OVER] = 1 if over or cut or (o[O_EPISODIC] and lost) else 0
-            if o[O_CLIP]:
-                reward = min(max(reward, -1), 1)
             if o[O_SAME_STEP] and e[E_OVER]:
                 stack_into(frames, slot, final_obs[b])
                 command = RESET
         if command in (RESET, SEEDED_RESET):
             seed = seeds[b] if command == SEEDED_RESET else -1
-            new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
-            e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], stack - 1
+            begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system_[m], mt_noops_[m], e, o, sticky, seed)
             for k in range(stack - 1):
                 for x in range(o[O_FRAME_BYTES]):
                     frames[k, x] = uint8(0)

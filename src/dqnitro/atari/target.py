@@ -134,6 +134,17 @@ def _address(array):
     return np.int64(array.ctypes.data)
 
 
+# Two roundings: a compiler that joins a product and a sum into one instruction would round once.
+
+
+def _mul32(a, b):
+    return np.float32(a * b)
+
+
+def _add32(a, b):
+    return np.float32(a + b)
+
+
 # The sizes below are for the type only: without checks nothing looks at them.
 
 
@@ -160,9 +171,12 @@ def _as_screen(at):
 # Checks need real arrays with real sizes: there, units are ordinary functions and an array is its own handle.
 CHECKED = BOUNDSCHECK or bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 unit: Any = device if CHECKED else _unit
+mul32: Any = device(_mul32)
+add32: Any = device(_add32)
 address: Any = device(_same if CHECKED else _address)
 as_state: Any = device(_same if CHECKED else _as_state)
 as_bytes: Any = device(_same if CHECKED else _as_bytes)
+as_ram = as_bytes
 as_words: Any = device(_same if CHECKED else _as_words)
 as_int32: Any = device(_same if CHECKED else _as_int32)
 as_screen: Any = device(_same if CHECKED else _as_screen)

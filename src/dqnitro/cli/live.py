@@ -8,8 +8,6 @@ from typing import Any
 from dqnitro.config import Config
 from dqnitro.events import NullSink, Snapshot, time_left_s
 
-BAR = " ▏▎▍▌▋▊▉█"
-
 
 def duration(seconds: float) -> str:
     """12 s, 3:05 min, 2:07:30 h."""
@@ -19,13 +17,6 @@ def duration(seconds: float) -> str:
     if s < 3600:
         return f"{s // 60}:{s % 60:02d} min"
     return f"{s // 3600}:{s // 60 % 60:02d}:{s % 60:02d} h"
-
-
-def bar(share: float, width: int = 20) -> str:
-    """A bar of eighths of a character."""
-    eighths = round(max(0.0, min(1.0, share)) * width * 8)
-    full, rest = divmod(eighths, 8)
-    return ("█" * full + (BAR[rest] if rest else "")).ljust(width)
 
 
 def speed_text(steps_per_s: float, frames_per_s: float) -> str:

@@ -71,7 +71,7 @@ def _start(args: argparse.Namespace) -> Any:
         raise ConfigError("no game was given", "`dqnitro train pong`, or `--resume RUN`")
     plan = recipes.plan(args.recipe, args.game)
     config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
-    rungs = [n for n in (*plan.rungs, *args.also) if n not in args.without]
+    rungs = plan.climbed(tuple(args.without), tuple(args.also))
     from dqnitro.session import new_run_dir, train
 
     run_dir = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, pathlib.Path("runs"))

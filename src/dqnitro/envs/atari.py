@@ -95,5 +95,5 @@ def make_atari_env(
         env = EpisodicLife(env)
     if clip_rewards:
         env = ClipReward(env)
-    env = Warp(env, config.screen_size)
+    env = Warp(env, config.screen_size, config.resize)
     return FrameStack(env, config.frame_stack)

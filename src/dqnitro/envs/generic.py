@@ -35,7 +35,7 @@ def make_gym_env(spec: Any, config: Config, on_frame: Callable[[np.ndarray], Non
         env = EpisodicLife(env)
     if kind == "vector":
         return FlatFloats(env)
-    return FrameStack(Warp(Grey(env), config.screen_size), config.frame_stack)
+    return FrameStack(Warp(Grey(env), config.screen_size, config.resize), config.frame_stack)
 
 
 def find_spec(env_id: str) -> Any:

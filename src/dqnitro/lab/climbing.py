@@ -9,7 +9,7 @@ from typing import Any
 from dqnitro import ladder, recipes
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.lab.race import Race, facts_of
+from dqnitro.lab.race import Race, Racer, facts_of
 from dqnitro.lab.solve import Solved, add_times
 from dqnitro.lab.statistics import rate_interval, ratio_interval
 from dqnitro.lab.store import header
@@ -35,19 +35,6 @@ class Stand:
         return BASELINE if self.name == BASELINE else ladder.RUNGS[self.name].promise
 
 
-# TODO(rungs): fallbacks until ladder.py brings default_climb, full_climb, replaces and notes_say
-def _default(config: Config) -> tuple[str, ...]:
-    known = getattr(ladder, "default_climb", None)
-    return (
-        known(config) if known else tuple(n for n, r in ladder.RUNGS.items() if r.promise != "learning" and n != BELOW)
-    )
-
-
-def _full(config: Config) -> tuple[str, ...]:
-    known = getattr(ladder, "full_climb", None)
-    return known(config) if known else tuple(n for n in ladder.RUNGS if n != BELOW)
-
-
 def rung_names(config: Config, wanted: Sequence[str] | None, same_learning: bool) -> tuple[str, ...]:
     """The rungs to climb, in order; unknown names are an error with the nearest ones."""
     if wanted is not None:
@@ -55,21 +42,8 @@ def rung_names(config: Config, wanted: Sequence[str] | None, same_learning: bool
         for name in names:
             ladder.rung(name)
         return names
-    names = _default(config) if same_learning else _full(config)
+    names = ladder.default_climb(config) if same_learning else ladder.full_climb(config)
     return tuple(dict.fromkeys((BELOW, *names)))
-
-
-def step_up(config: Config, climbed: tuple[str, ...], name: str, base: Config) -> tuple[Config, tuple[str, ...]]:
-    """The config with one more rung in force; a rung that replaces others takes them off."""
-    rung = ladder.rung(name)
-    if why := rung.needs(config):
-        raise ConfigError(why)
-    names = (*climbed, name)
-    names = ladder.in_force(names) if hasattr(ladder, "in_force") else names
-    higher = ladder.climb(base, names)
-    if higher == config:
-        raise ConfigError("changes nothing on top of the rungs below it")
-    return higher, names
 
 
 def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
@@ -80,23 +54,15 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
     on = stands[0]
     for name in names:
         under = stands[0] if name == BELOW else on
-        try:
-            config, climbed = step_up(under.config, under.climbed, name, base)
-        except ConfigError as e:
-            stands.append(Stand(name, under.config, under.climbed, under.name, why=str(e)))
-            continue
-        stand = Stand(name, config, climbed, under.name)
-        if race.build(name, config) is None:
-            stand.why = race.skipped[name]
-        elif not is_aside(name):
-            on = stand
+        place = ladder.path(base, (*under.climbed, name))[-1]
+        stand = Stand(name, place.config, place.climbed, under.name, place.why)
+        if stand.why is None:
+            if race.build(name, stand.config) is None:
+                stand.why = race.skipped[name]
+            elif not ladder.rung(name).aside:
+                on = stand
         stands.append(stand)
     return stands
-
-
-def is_aside(name: str) -> bool:
-    """Measured at its place and then taken off again, so that nothing stands on it."""
-    return getattr(ladder.rung(name), "aside", name == BELOW)
 
 
 def row_of(stand: Stand, race: Race) -> dict[str, Any]:
@@ -104,9 +70,9 @@ def row_of(stand: Stand, race: Race) -> dict[str, Any]:
     rung = ladder.RUNGS.get(stand.name)
     row: dict[str, Any] = {
         "name": stand.name, "promise": stand.promise, "climbed": list(stand.climbed), "on": stand.on,
-        "aside": bool(rung and is_aside(rung.name)),
+        "aside": rung.aside if rung else False,
         "what": rung.what if rung else "The textbook DQN with the book's settings.",
-        "hurts": rung.hurts if rung else "", "notes_say": getattr(rung, 'notes_say', None) if rung else None,
+        "hurts": rung.hurts if rung else "", "notes_say": rung.notes_say if rung else None,
         "state": "skipped" if stand.why else "measured", "why": stand.why, "solve": None,
     }  # fmt: skip
     if stand.why:
@@ -117,14 +83,15 @@ def row_of(stand: Stand, race: Race) -> dict[str, Any]:
         "fps": rate_interval(rates), "rates": rates, **racer.facts(),
         "gain": ratio_interval(rates, race.rates[stand.on]) if stand.on else None,
         "total": ratio_interval(rates, race.rates[BASELINE]),
-        "equal_ratio": same(racer.samples_per_step, baseline.samples_per_step),
-        "changes_ratio": not same(racer.samples_per_step, under.samples_per_step),
+        "equal_ratio": same_ratio(racer, baseline), "changes_ratio": not same_ratio(racer, under),
     }  # fmt: skip
     return row
 
 
-def same(a: float, b: float) -> bool:
-    return abs(a - b) <= SAME_RATIO * max(abs(a), abs(b))
+def same_ratio(a: Racer, b: Racer) -> bool:
+    """As many samples per step, but for what is owed at either end of a turn."""
+    x, y = a.samples_per_step, b.samples_per_step
+    return abs(x - y) <= SAME_RATIO * max(x, y) + a.ratio_error + b.ratio_error
 
 
 def climb_ladder(

@@ -113,6 +113,12 @@ class Racer:
         return self.updates * self.config.batch_size / self.steps if self.steps else 0.0
 
     @property
+    def ratio_error(self) -> float:
+        """How far `samples_per_step` may be off: a turn can begin and end with a tick's updates owed."""
+        c = self.config
+        return c.batch_size * (c.n_envs / c.steps_per_update + 1) / self.steps if self.steps else 0.0
+
+    @property
     def share(self) -> dict[str, float]:
         """Where the time went, by phase; "loop" is the rest."""
         if not self.seconds:

@@ -16,7 +16,7 @@ from dqnitro.errors import ConfigError, UserError
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
 from dqnitro.lab.store import header
-from dqnitro.ladder import RUNGS, climb
+from dqnitro.ladder import RUNGS, climb, in_force
 from dqnitro.machine import usable_cores
 
 START = "as it is"
@@ -59,12 +59,6 @@ class Choice:
         kept = in_force((*(n for n in self.rungs if n not in knob.drop), *knob.add))
         rungs = tuple(n for n in RUNGS if n in kept)
         return Choice(self.base, self.learning, rungs, self.settings | knob.settings)
-
-
-def in_force(names: tuple[str, ...]) -> tuple[str, ...]:
-    from dqnitro import ladder
-
-    return ladder.in_force(names) if hasattr(ladder, "in_force") else names
 
 
 def choice_of(recipe: str, game: str, changes: dict[str, Any]) -> Choice:

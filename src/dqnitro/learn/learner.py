@@ -14,6 +14,7 @@ from dqnitro.config import Config
 from dqnitro.dqn import Batch
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import DivergedError
+from dqnitro.learn.acting import CopiedNetwork, SameNetwork
 from dqnitro.learn.wrappers import Parts, wrap
 
 
@@ -50,7 +51,10 @@ def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
 def build_network(config: Config, spec: EnvSpec) -> nn.Module:
     """The network of a config, on the CPU, with fresh weights."""
     kind = config.network if spec.is_image else "vector"
-    return dqn.make_network(spec.obs_shape, kind, config.hidden_units, head_spec(config, spec))
+    network = dqn.make_network(spec.obs_shape, kind, config.hidden_units, head_spec(config, spec))
+    if config.init == "kaiming":
+        dqn.kaiming(network)
+    return network
 
 
 class Learner:
@@ -58,26 +62,26 @@ class Learner:
 
     def __init__(self, config: Config, spec: EnvSpec, device: str) -> None:
         self._config, self.device = config, torch.device(device)
-        head = dqn.HeadSpec(
-            spec.n_actions,
-            config.dueling,
-            config.atoms if config.categorical else 1,
-            config.value_min,
-            config.value_max,
-        )
+        head = head_spec(config, spec)
         parts = wrap(config.wrappers, device)
         # The seed decides the first weights whatever happened before in this process.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             online = build_network(config, spec)
             target = build_network(config, spec)
+            acting = None if config.act_device == "same" else build_network(config, spec)
         self.online = parts.prepare(online.to(self.device))
         self.target = parts.prepare_target(parts.prepare(target.to(self.device)))
         self.sync_target()
         self._atoms = dqn.support(head, self.device) if head.categorical else None
         self._optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
         self._loss = make_loss(config, parts, self._atoms)
-        self._act = parts.act
+        self._copy, self._step = parts.copy, parts.step
+        if acting is None:
+            self._actor = SameNetwork(self.online, parts.act, parts.copy, self._atoms)
+        else:
+            acting = parts.prepare(acting.to(config.act_device))
+            self._actor = CopiedNetwork(self.online, acting, parts.act, self._atoms, config.act_sync_updates)
         self._is_cpu = self.device.type == "cpu"
         # On a GPU the first bad update is remembered on the card: reading every loss would stall the queue.
         self._first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
@@ -85,12 +89,11 @@ class Learner:
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         """The best action of each environment. The copy back is a synchronisation point on a GPU."""
-        out = self._act(self.online, torch.from_numpy(obs).to(self.device))
-        return dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
+        return self._actor.greedy(obs)
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and each sample's error, still on the device."""
-        loss, td = self._loss(self.online, self.target, batch)
+        loss, td = self._loss(self.online, self.target, Batch(*map(self._copy, batch)))
         if self._is_cpu:
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
@@ -98,12 +101,9 @@ class Learner:
         else:
             bad = ~torch.isfinite(loss.detach()) & (self._first_bad < 0)
             self._first_bad = torch.where(bad, self.n_updates + 1, self._first_bad)
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if self._config.grad_clip:
-            nn.utils.clip_grad_norm_(self.online.parameters(), self._config.grad_clip)
-        self._optimizer.step()
+        self._step(loss, self.online, self._optimizer, self._config.grad_clip)
         self.n_updates += 1
+        self._actor.updated(self.n_updates)
         return loss.detach(), td
 
     def check_finite(self) -> None:
@@ -135,6 +135,8 @@ class Learner:
         out |= {f"target.{k}": v for k, v in self.target.state_dict().items()}
         for i, p in enumerate(self.online.parameters()):
             out |= {f"adam.{i}.{k}": v for k, v in self._optimizer.state.get(p, {}).items()}
+        out |= {f"step.{k}": v for k, v in self._step.get_state().items()}
+        out |= {f"acting.{k}": v for k, v in self._actor.get_state().items()}
         out["n_updates"] = torch.tensor(self.n_updates)
         # NumPy has no bfloat16; float32 holds every bfloat16 exactly.
         return {
@@ -159,4 +161,6 @@ class Learner:
                     else torch.empty_like(p).copy_(v)
                     for k, v in saved.items()
                 }
+        self._step.set_state(part("step."))
+        self._actor.set_state(part("acting."))
         self.n_updates = int(state["n_updates"])

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,61 @@ from dqnitro.dqn import ConvNetwork
 from dqnitro.errors import ConfigError
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
+
+
+class Stepper(Protocol):
+    """Turns a loss into changed parameters."""
+
+    def __call__(
+        self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float
+    ) -> None: ...
+
+    def get_state(self) -> dict[str, Tensor]: ...
+
+    def set_state(self, state: Mapping[str, Tensor]) -> None: ...
+
+
+class PlainStep:
+    """Backward pass, clipping if `largest_norm` is over 0, optimiser."""
+
+    def __call__(self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if largest_norm:
+            nn.utils.clip_grad_norm_(network.parameters(), largest_norm)
+        optimizer.step()
+
+    def get_state(self) -> dict[str, Tensor]:
+        return {}
+
+    def set_state(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing is kept."""
+
+
+class ScaledStep:
+    """The same with the loss scaled up, so that small gradients do not vanish in float16.
+
+    The scale only ever falls: letting it grow, as is usual, would overflow on purpose every now and then, and every
+    overflow loses an update.
+    """
+
+    def __init__(self, device: str) -> None:
+        self.scaler = torch.amp.GradScaler(torch.device(device).type, init_scale=2.0**16, growth_interval=2**31 - 1)
+
+    def __call__(self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(loss).backward()
+        if largest_norm:
+            self.scaler.unscale_(optimizer)  # a norm of scaled gradients would always be over the limit
+            nn.utils.clip_grad_norm_(network.parameters(), largest_norm)
+        self.scaler.step(optimizer)
+        self.scaler.update()
+
+    def get_state(self) -> dict[str, Tensor]:
+        return {"scale": torch.tensor(self.scaler.get_scale(), dtype=torch.float32)}
+
+    def set_state(self, state: Mapping[str, Tensor]) -> None:
+        self.scaler.load_state_dict({**self.scaler.state_dict(), "scale": float(state["scale"])})
 
 
 @dataclass(frozen=True)
@@ -29,9 +86,11 @@ class Parts:
     act: Forward  # the pass that picks actions
     make_optimizer: Callable[[Iterable[Tensor], float, float], torch.optim.Optimizer]
     around_loss: Callable[[Callable[..., Any]], Callable[..., Any]]  # around the whole loss function
+    copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
+    step: Stepper
 
 
-def plain_parts() -> Parts:
+def plain_parts(device: str) -> Parts:
     """The textbook: no wrapper at all, every pass builds a graph."""
 
     def forward(network: nn.Module, obs: Tensor) -> Tensor:
@@ -40,7 +99,13 @@ def plain_parts() -> Parts:
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=lr, eps=eps)
 
-    return Parts(lambda n: n, lambda n: n, forward, forward, forward, make_optimizer, lambda f: f)
+    def same(x: Any) -> Any:
+        return x
+
+    def copy(tensor: Tensor) -> Tensor:
+        return tensor.to(device)
+
+    return Parts(same, same, forward, forward, forward, make_optimizer, same, copy, PlainStep())
 
 
 def no_grad(parts: Parts, device: str) -> Parts:
@@ -69,10 +134,67 @@ def channels_last(parts: Parts, device: str) -> Parts:
     return replace(parts, prepare=prepare)
 
 
-def bfloat16(parts: Parts, device: str) -> Parts:
-    """Convolutions and matrix products of the update in bfloat16; parameters, optimiser, output layer and loss stay float32.
+def inplace_relu(parts: Parts, device: str) -> Parts:
+    """Activations overwrite their input: half the memory of a layer's output. The backward pass needs only the result."""
 
-    The target network is kept in bfloat16 (it is read far more often than written). Acting stays float32: for a few
+    def prepare(network: nn.Module) -> nn.Module:
+        network = parts.prepare(network)
+        for module in network.modules():
+            if isinstance(module, nn.ReLU):
+                module.inplace = True
+        return network
+
+    return replace(parts, prepare=prepare)
+
+
+def pinned_copies(parts: Parts, device: str) -> Parts:
+    """Through page-locked memory, from which the GPU reads by itself while the CPU goes on.
+
+    torch keeps the page-locked blocks and gives none to anybody else before the copy out of it is done. For a network on
+    the CPU nothing is copied, and this changes nothing.
+    """
+    if torch.device(device).type != "cuda":
+        return parts
+
+    def copy(tensor: Tensor) -> Tensor:
+        return tensor if tensor.is_cuda else tensor.pin_memory().to(device, non_blocking=True)
+
+    return replace(parts, copy=copy)
+
+
+def _trace(network: nn.Module, obs: Tensor) -> nn.Module:
+    with warnings.catch_warnings():
+        # torch marks TorchScript as deprecated in favour of torch.compile, which is the next rung.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        traced: Any = torch.jit.trace(network, obs, check_trace=False)
+    for _ in range(3):  # TorchScript watches the first calls and optimises after them: before the clock starts
+        traced(obs)
+    return traced
+
+
+def torchscript(parts: Parts, device: str) -> Parts:
+    """The network as a TorchScript graph, without Python between its layers. Traced, because its Python asks for the precision
+    in use, which `torch.jit.script` cannot express. The graph shares the network's parameters.
+    """
+
+    def scripted(f: Forward) -> Forward:
+        # One graph per network and pass: TorchScript optimises for the batch size it sees.
+        graphs: weakref.WeakKeyDictionary[nn.Module, nn.Module] = weakref.WeakKeyDictionary()
+
+        def forward(network: nn.Module, obs: Tensor) -> Tensor:
+            if network not in graphs:
+                graphs[network] = _trace(network, obs)
+            return f(graphs[network], obs)
+
+        return forward
+
+    return replace(parts, forward=scripted(parts.forward), quiet=scripted(parts.quiet), act=scripted(parts.act))
+
+
+def _mixed(parts: Parts, device: str, dtype: torch.dtype) -> Parts:
+    """Convolutions and matrix products of the update in `dtype`; parameters, optimiser, output layer and loss stay float32.
+
+    The target network is kept in `dtype` (it is read far more often than written). Acting stays float32: for a few
     observations, converting the weights costs more than the arithmetic saves.
     """
     kind = torch.device(device).type
@@ -80,17 +202,27 @@ def bfloat16(parts: Parts, device: str) -> Parts:
     def prepare_target(network: nn.Module) -> nn.Module:
         for name, parameter in parts.prepare_target(network).named_parameters():
             if ".output." not in name:
-                parameter.data = parameter.data.bfloat16()
+                parameter.data = parameter.data.to(dtype)
         return network
 
     def mixed(f: Forward) -> Forward:
         def forward(network: nn.Module, obs: Tensor) -> Tensor:
-            with torch.autocast(kind, dtype=torch.bfloat16):
+            with torch.autocast(kind, dtype=dtype):
                 return f(network, obs).float()
 
         return forward
 
     return replace(parts, prepare_target=prepare_target, forward=mixed(parts.forward), quiet=mixed(parts.quiet))
+
+
+def bfloat16(parts: Parts, device: str) -> Parts:
+    """8 bits of precision and the range of float32: nothing vanishes, nothing overflows."""
+    return _mixed(parts, device, torch.bfloat16)
+
+
+def float16(parts: Parts, device: str) -> Parts:
+    """11 bits of precision but a narrow range, so the loss is scaled up for the backward pass."""
+    return replace(_mixed(parts, device, torch.float16), step=ScaledStep(device))
 
 
 def compiled(parts: Parts, device: str) -> Parts:
@@ -101,15 +233,24 @@ def compiled(parts: Parts, device: str) -> Parts:
 WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "no-grad": no_grad,
     "fused-adam": fused_adam,
+    "inplace-relu": inplace_relu,
     "channels-last": channels_last,
+    "pinned-copies": pinned_copies,
+    "torchscript": torchscript,
+    "float16": float16,
     "bfloat16": bfloat16,
     "compile": compiled,
 }
+# A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
+EXCLUDE = (("torchscript", "compile"), ("torchscript", "float16"), ("torchscript", "bfloat16"), ("float16", "bfloat16"))
 
 
 def wrap(names: tuple[str, ...], device: str) -> Parts:
     """Put the named wrappers on, first name innermost."""
-    parts = plain_parts()
+    for a, b in EXCLUDE:
+        if a in names and b in names:
+            raise ConfigError(f"wrappers {a} and {b} exclude each other", "leave one of them out")
+    parts = plain_parts(device)
     for name in names:
         if name not in WRAPPERS:
             raise ConfigError(f"unknown wrapper {name!r}", f"the wrappers are {', '.join(WRAPPERS)}")

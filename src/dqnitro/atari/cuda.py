@@ -1,0 +1,179 @@
+"""The console on a GPU: compile the same functions for CUDA, link them, keep the result, launch.
+
+The modules of this package are loaded a second time under the name ``dqnitro.atari.on_cuda``, with ``target_cuda`` in the
+place of ``target``: not a line of the machine is written twice. Numba is needed only for the first start on a card; the
+linked program is kept in the cache and later starts load it in milliseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import importlib
+import json
+import os
+import re
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+PACKAGE = f"{__package__}.on_cuda"
+_SOURCES = sorted(Path(__file__).parent.glob("*.py"))
+
+
+class CudaUnavailable(RuntimeError):
+    """The console cannot run on a GPU here; the message says why and what to do."""
+
+
+def _check(result: tuple[Any, ...]) -> Any:
+    from cuda.bindings import driver
+
+    if int(result[0]) != 0:
+        raise RuntimeError(f"CUDA: {driver.CUresult(int(result[0])).name}")
+    return result[1] if len(result) == 2 else result[1:]
+
+
+def require() -> Any:
+    """torch with a usable GPU, or one clear line."""
+    try:
+        import torch
+    except ImportError:
+        raise CudaUnavailable("the console on a GPU hands out torch tensors. hint: pip install torch") from None
+    if not torch.cuda.is_available():
+        raise CudaUnavailable(
+            f"this torch ({torch.__version__}) sees no CUDA device. "
+            "hint: is there an NVIDIA driver, and is it a CUDA build of torch? device='cpu' works everywhere"
+        )
+    if torch.cuda.get_device_capability() < (6, 0):
+        name = torch.cuda.get_device_name()
+        raise CudaUnavailable(f"{name} is too old: compute capability 6.0 or newer is needed. hint: device='cpu'")
+    return torch
+
+
+def _import_compiler() -> None:
+    try:
+        importlib.import_module("numba.cuda.extending")
+        import numba_cuda  # noqa: F401
+    except ImportError as error:
+        raise CudaUnavailable(
+            f"compiling the console for CUDA needs numba-cuda ({error}). hint: pip install 'dqnitro[cuda]'"
+        ) from None
+    except AttributeError as error:
+        # numba-cuda 0.30 uses numpy.row_stack, which NumPy 2.5 removed
+        import numpy as np
+
+        raise CudaUnavailable(
+            f"this numba-cuda does not work with NumPy {np.__version__} ({error}). hint: pip install 'numpy<2.5'"
+        ) from None
+
+
+def _mend_numpy() -> None:
+    """numba-cuda 0.30 names `numpy.row_stack`, which NumPy 2.5 removed; `vstack` is the same function."""
+    import numpy as np
+
+    if not hasattr(np, "row_stack"):
+        np.vstack = np.vstack  # type: ignore[attr-defined]
+
+
+def compile_units(capability: tuple[int, int]) -> dict[str, str]:
+    """PTX of every unit and kernel for a card of this capability."""
+    _mend_numpy()
+    _import_compiler()
+    for name in [n for n in sys.modules if n == PACKAGE or n.startswith(PACKAGE + ".")]:
+        del sys.modules[name]
+    package = types.ModuleType(PACKAGE)
+    package.__path__ = [str(Path(__file__).parent)]
+    sys.modules[PACKAGE] = package
+    target = importlib.import_module(f"{PACKAGE}.target_cuda")
+    target.CAPABILITY = capability
+    sys.modules[f"{PACKAGE}.target"] = target
+    importlib.import_module(f"{PACKAGE}.kernels")
+    return dict(target.UNITS)
+
+
+def link(units: dict[str, str], capability: tuple[int, int]) -> bytes:
+    """Machine code for a card of this capability."""
+    from cuda.bindings import nvjitlink
+
+    handle = nvjitlink.create(2, [f"-arch=sm_{capability[0]}{capability[1]}", "-O3"])
+    try:
+        for name, text in units.items():
+            data = text.encode()
+            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), name)
+        nvjitlink.complete(handle)
+        out = bytearray(nvjitlink.get_linked_cubin_size(handle))
+        nvjitlink.get_linked_cubin(handle, out)
+        return bytes(out)
+    except nvjitlink.nvJitLinkError:
+        log = bytearray(nvjitlink.get_error_log_size(handle))
+        nvjitlink.get_error_log(handle, log)
+        raise RuntimeError(f"linking the console for sm_{capability[0]}{capability[1]}: {log.decode()}") from None
+    finally:
+        nvjitlink.destroy(handle)
+
+
+def _cache_folder() -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("DQNITRO_CACHE") or Path(root) / "dqnitro")
+
+
+def build(capability: tuple[int, int]) -> tuple[bytes, dict[str, str]]:
+    """The program and the names of its kernels: from the cache, or compiled (half a minute to a minute)."""
+    digest = hashlib.sha256(str(capability).encode())
+    for path in _SOURCES:
+        digest.update(path.read_bytes())
+    base = _cache_folder() / f"console-sm{capability[0]}{capability[1]}-{digest.hexdigest()[:16]}"
+    code, names = base.with_suffix(".cubin"), base.with_suffix(".json")
+    try:
+        return code.read_bytes(), json.loads(names.read_text())
+    except (OSError, ValueError):
+        pass
+    print("dqnitro: compiling the console for this GPU, once (about a minute) ...", file=sys.stderr, flush=True)
+    units = compile_units(capability)
+    entries = {k: m[1] for k, text in units.items() if (m := re.search(r"\.entry\s+([\w$]+)\s*\(", text))}
+    program = link(units, capability)
+    try:
+        code.parent.mkdir(parents=True, exist_ok=True)
+        for path, data in ((code, program), (names, json.dumps(entries).encode())):
+            tmp = path.with_name(f"{path.name}.{os.getpid()}")
+            tmp.write_bytes(data)
+            tmp.replace(path)
+    except OSError:
+        pass  # nowhere to keep it: the next start compiles again
+    return program, entries
+
+
+class Kernels:
+    """The console's kernels on one card, launched on torch's current stream (so a CUDA graph can record them)."""
+
+    def __init__(self, device: int) -> None:
+        from cuda.bindings import driver
+
+        torch = require()
+        self._driver, self._torch = driver, torch
+        with torch.cuda.device(device):
+            torch.cuda.current_stream()  # makes the context
+            torch.empty(1, device="cuda")
+            program, entries = build(torch.cuda.get_device_capability(device))
+            self._module = _check(driver.cuModuleLoadData(program))
+            self._functions = {
+                k: _check(driver.cuModuleGetFunction(self._module, name.encode())) for k, name in entries.items()
+            }
+
+    def launch(self, name: str, blocks: int, threads: int, *arguments: int | float) -> None:
+        kinds = tuple(ctypes.c_double if isinstance(a, float) else ctypes.c_int64 for a in arguments)
+        stream = self._torch.cuda.current_stream().cuda_stream
+        _check((
+            self._driver.cuLaunchKernel(
+                self._functions[name], blocks, 1, 1, threads, 1, 1, 0, stream, (arguments, kinds), 0
+            )[0],
+            None,
+        ))  # fmt: skip
+
+
+@functools.cache
+def kernels(device: int) -> Kernels:
+    """One program a card and process."""
+    return Kernels(device)

@@ -1,0 +1,224 @@
+# ruff: noqa: F403, F405
+"""The console's kernels: a thread for each machine plays, a block for each machine draws the observation.
+
+This module is loaded by ``cuda.py`` under another package name, so that every function it imports is compiled for CUDA.
+
+`at` holds the address of each array (`A_...`). Machines whose game is over can begin the next one in two ways: in the step
+that asks for it, while all others wait (a new game takes about a hundred frames), or *aside*: the machine is away, a second
+kernel starts its game beside the steps of the others, and it comes back when that is done.
+"""
+
+from __future__ import annotations
+
+from numba import cuda
+from numba.cuda.types import float64
+from numpy import int32, int64, uint8
+
+from .games import G_SIZE
+from .layout import *
+from .resize_other import block_pixel, float_pixel, linear_pixel
+from .resize_plan import COPY, FLOAT, INTEGER, LINEAR, WIDTH, Plan
+from .rng import MT_SIZE
+from .stepper import *
+from .target import (
+    LANES,
+    as_bytes,
+    as_float32,
+    as_int32,
+    as_ram,
+    as_screen,
+    as_state,
+    as_table,
+    as_words,
+    kernel,
+    plain_int64,
+)
+
+# fmt: off
+(
+    A_STATE, A_RAM, A_LOG, A_SCREEN, A_RULES, A_MT, A_MT_SYSTEM, A_MT_NOOPS, A_EPISODE,
+    A_ROM, A_DEC, A_PROP, A_NTSC, A_OPTIONS, A_ACTION_SET, A_LUTS,
+    A_COMMANDS, A_SEEDS, A_ACTIONS, A_STRENGTHS,
+    A_VIEW, A_OBS, A_FINAL_OBS, A_RAW, A_RESULTS, A_TERMINATED, A_TRUNCATED,
+    A_AWAY, A_RING, A_HEAD, A_ROWS,
+    # the resize: eight arrays of the plan, x_first .. y_units
+    A_PLAN, _1, _2, _3, _4, _5, _6, _7,
+    A_SIZE,
+) = range(40)
+# fmt: on
+NOTHING, FRESH = 3, 4  # views beside WHOLE, STALE, AGAIN: leave the observation as it is; the first one of a game
+HERE, WAITS, STARTING, READY = range(4)  # a machine's place while games begin aside
+SCREENS = 3  # two buffers and a spare one
+MT_BYTES, RULES_BYTES = 4 * MT_SIZE, 4 * G_SIZE
+
+
+@cuda.jit(device=True)
+def machine(at, m):
+    """What `play` and `begin` take of machine m."""
+    group, lane = m // LANES, m % LANES
+    return (
+        as_state(at[A_STATE] + 8 * (group * S_SIZE * LANES + lane)),
+        as_ram(at[A_RAM] + group * 256 * LANES + lane),
+        as_state(at[A_LOG] + 8 * (group * LOG_SIZE * LANES + lane)),
+        as_screen(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS),
+        as_int32(at[A_RULES] + m * RULES_BYTES),
+        plain_int64(at[A_EPISODE] + 8 * m * E_SIZE),
+    )
+
+
+@cuda.jit(device=True)
+def start(at, m, sticky, seed):
+    s, ram, log, screen, g, e = machine(at, m)
+    begin(
+        s, ram, as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), as_state(at[A_NTSC]), log, screen, g,
+        as_words(at[A_MT] + m * MT_BYTES), as_words(at[A_MT_SYSTEM] + m * MT_BYTES),
+        as_words(at[A_MT_NOOPS] + m * MT_BYTES), e, plain_int64(at[A_OPTIONS]), sticky, seed,
+    )  # fmt: skip
+
+
+@cuda.jit(device=True)
+def report(at, n, m, reward, ended, cut):
+    s, _, _, _, g, _ = machine(at, m)
+    results = as_int32(at[A_RESULTS])
+    results[R_REWARD * n + m] = int32(reward)
+    results[R_LIVES * n + m] = g[G_LIVES]
+    results[R_FRAMES * n + m] = int32(s[S_TOTAL_FRAMES])
+    results[R_EPISODE_FRAMES * n + m] = int32(s[S_EPISODE_FRAMES])
+    as_bytes(at[A_TERMINATED])[m] = uint8(1 if ended else 0)
+    as_bytes(at[A_TRUNCATED])[m] = uint8(1 if cut else 0)
+
+
+@kernel(sticky=float64)
+def step_kernel(at_, n, per_warp, sticky, aside):
+    """One agent's step of every machine. `per_warp` machines share a warp: fewer wait less for one another."""
+    at = plain_int64(at_)
+    thread = cuda.grid(1)
+    m = thread // 32 * per_warp + thread % 32
+    if thread % 32 >= per_warp or m >= n:
+        return
+    o = plain_int64(at[A_OPTIONS])
+    views, away = as_int32(at[A_VIEW]), as_int32(at[A_AWAY])
+    s, ram, log, screen, g, e = machine(at, m)
+    command = as_int32(at[A_COMMANDS])[m]
+    reward, ended, cut = 0, False, False
+    views[m] = NOTHING
+    if away[m] != HERE:
+        report(at, n, m, 0, False, False)
+        return
+    if command == STEP and e[E_OVER]:
+        command = RESET
+    if command == STEP:
+        action = plain_int64(at[A_ACTION_SET])[plain_int64(at[A_ACTIONS])[m]]
+        reward, ended, cut, view, other = play(
+            s, ram, as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), log, screen, screen[2], g,
+            as_words(at[A_MT] + m * MT_BYTES), e, o, sticky, action, as_float32(at[A_STRENGTHS])[m],
+        )  # fmt: skip
+        views[m] = int32(view | (other << 4) | (s[S_BUFFER] << 8))
+        if aside and e[E_OVER]:
+            away[m] = WAITS
+    if command == RESET or command == SEEDED_RESET:
+        start(at, m, sticky, plain_int64(at[A_SEEDS])[m] if command == SEEDED_RESET else int64(-1))
+        views[m] = int32(FRESH | (s[S_BUFFER] << 4) | (s[S_BUFFER] << 8))
+    report(at, n, m, reward, ended, cut)
+
+
+@kernel()
+def admit_kernel(at_, n):
+    """Between steps: machines that are ready come back, those that wait begin to start."""
+    at = plain_int64(at_)
+    m = cuda.grid(1)
+    if m >= n:
+        return
+    away, views = as_int32(at[A_AWAY]), as_int32(at[A_VIEW])
+    views[m] = NOTHING
+    if away[m] == READY:
+        s, _, _, _, _, _ = machine(at, m)
+        views[m] = int32(FRESH | (s[S_BUFFER] << 4) | (s[S_BUFFER] << 8))
+        away[m] = HERE
+    elif away[m] == WAITS:
+        away[m] = STARTING
+
+
+@kernel(sticky=float64)
+def start_kernel(at_, n, per_warp, sticky):
+    """Begin the games of the machines that are STARTING. Runs beside `step_kernel`, which leaves those alone."""
+    at = plain_int64(at_)
+    thread = cuda.grid(1)
+    m = thread // 32 * per_warp + thread % 32
+    if thread % 32 >= per_warp or m >= n or as_int32(at[A_AWAY])[m] != STARTING:
+        return
+    start(at, m, sticky, int64(-1))
+    as_int32(at[A_AWAY])[m] = READY
+
+
+@cuda.jit(device=True)
+def pixel(p, dy, x, gray, rows):
+    """One pixel of the resized picture."""
+    if p.kind == INTEGER:
+        total = 0
+        for j in range(p.y_taps[dy]):
+            line = 0
+            for t in range(p.x_taps[x]):
+                line += int32(p.x_units[t, x]) * int32(gray[p.y_first[dy] + j, p.x_first[x] + t])
+            total += int32(p.y_units[j, dy]) * line
+        twice = int32(2 * p.total)
+        total = 2 * total + int32(p.total)
+        v = total // twice
+        if v * twice == total:  # a tie: float32 decides
+            v = float_pixel(p, dy, x, gray, rows)
+        return int64(v)
+    if p.kind == COPY:
+        return int64(gray[dy, x])
+    if p.kind == FLOAT:
+        return float_pixel(p, dy, x, gray, rows)
+    if p.kind == LINEAR:
+        return linear_pixel(p, dy, x, gray, rows)
+    return int64(block_pixel(p, dy, x, gray, rows))
+
+
+@kernel()
+def show_kernel(at_, n, kind, height, out_height, out_width, total):
+    """The observation of each machine after a step: pool, resize, push onto the stack."""
+    at = plain_int64(at_)
+    m, me, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
+    code = int64(as_int32(at[A_VIEW])[m])
+    view, other, buffer = code & 15, (code >> 4) & 15, (code >> 8) & 15
+    gray = cuda.shared.array((ROWS, WIDTH), uint8)
+    o = plain_int64(at[A_OPTIONS])
+    stack, size, channels = o[O_STACK], o[O_FRAME_BYTES], o[O_CHANNELS]
+    obs = as_bytes(at[A_OBS] + m * stack * size)
+    if view != NOTHING:
+        # each thread moves its own bytes of the stack
+        for x in range(me, size, threads):
+            for k in range(stack - 1):
+                obs[k * size + x] = uint8(0) if view == FRESH else obs[(k + 1) * size + x]
+        rows = as_int32(at[A_ROWS])
+        p = Plan(
+            kind, height, out_height, out_width,
+            as_int32(at[A_PLAN]), as_int32(at[A_PLAN + 1]),
+            as_table(at[A_PLAN + 2], out_width), as_table(at[A_PLAN + 3], out_width),
+            as_int32(at[A_PLAN + 4]), as_int32(at[A_PLAN + 5]),
+            as_table(at[A_PLAN + 6], out_height), as_table(at[A_PLAN + 7], out_height),
+            total, rows, rows, as_table(at[A_PLAN + 2], out_width),
+        )  # fmt: skip
+        screens = as_bytes(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS)
+        now, pooled = buffer * ROWS * WIDTH, other * ROWS * WIDTH
+        newest = (stack - 1) * size
+        if view != AGAIN:
+            for c in range(channels):
+                lut = as_bytes(at[A_LUTS] + 256 * c)
+                raw = as_bytes(at[A_RAW] + (m * channels + c) * height * WIDTH)
+                for x in range(me, height * WIDTH, threads):
+                    v = lut[screens[pooled + x]]
+                    v = max(v, raw[x] if view == STALE else lut[screens[now + x]])
+                    raw[x] = v
+                    gray[x // WIDTH, x % WIDTH] = v
+                cuda.syncthreads()
+                for x in range(me, out_height * out_width, threads):
+                    obs[newest + x * channels + c] = uint8(pixel(p, x // out_width, x % out_width, gray, rows))
+                cuda.syncthreads()
+    if at[A_RING] != 0:
+        cuda.syncthreads()
+        to = as_bytes(at[A_RING] + (plain_int64(at[A_HEAD])[0] * n + m) * size)
+        for x in range(me, size, threads):
+            to[x] = obs[(stack - 1) * size + x]

@@ -1,0 +1,258 @@
+"""`AtariVec(..., device="cuda")`: the same environments on a GPU, one thread a machine; torch tensors in and out.
+
+Observations, rewards and flags are torch tensors that stay the same from step to step: they are overwritten by the next
+step, so that a CUDA graph can record steps and nothing is copied. `clone()` what you want to keep.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from . import games, layout, palette, resize_plan, roms, stepper
+from .batches import machine_of
+from .cuda import kernels, require
+from .rng import MT_SIZE
+
+LANES = 32
+WARPS_PER_PROCESSOR = 8  # that many fit with the registers a machine needs
+SHOW_THREADS = 256
+# The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
+ARRAYS = (
+    "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
+    "rom", "dec", "prop", "ntsc", "options", "action_set", "luts",
+    "commands", "seeds", "actions", "strengths",
+    "view", "obs", "final_obs", "raw", "results", "terminated", "truncated",
+    "away", "ring", "head", "rows",
+    "x_first", "x_taps", "x_weight", "x_units", "y_first", "y_taps", "y_weight", "y_units",
+)  # fmt: skip
+KEPT = ("state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode", "obs", "raw",
+        "away")  # fmt: skip
+
+
+class CudaVec(VectorEnv):
+    """`num_envs` consoles of one game on a GPU; the arguments are those of `AtariVec`."""
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int,
+        *,
+        device: str = "cuda",
+        resets_aside: bool = False,
+        max_num_frames_per_episode: int = 108000,
+        repeat_action_probability: float = 0.0,
+        full_action_space: bool = False,
+        img_height: int = 84,
+        img_width: int = 84,
+        grayscale: bool = True,
+        stack_num: int = 4,
+        frameskip: int = 4,
+        maxpool: bool = True,
+        noop_max: int = 30,
+        episodic_life: bool = False,
+        life_loss_info: bool = False,
+        reward_clipping: bool = True,
+        use_fire_reset: bool = True,
+        machines_per_warp: int = 0,
+    ) -> None:
+        torch = self._torch = require()
+        self.device = torch.device(device)
+        self._index = self.device.index if self.device.index is not None else torch.cuda.current_device()
+        self._kernels = kernels(self._index)
+        self.game = games.game(game)
+        self.num_envs, self.autoreset_mode = num_envs, AutoresetMode.NEXT_STEP
+        self.resets_aside = resets_aside
+        legal = [a for a in range(18) if games.LEGAL[self.game.id] >> a & 1]
+        actions = np.array(legal if full_action_space else self.game.actions, np.int64)
+        self._sticky = float(np.float32(repeat_action_probability))
+        rom = roms.load(self.game.name)
+        machine = machine_of(rom, self.game)
+        self._plan = p = resize_plan.plan(rom.height, img_height, img_width)
+        table = palette.PAL if rom.pal else palette.NTSC
+        luts = palette.GRAY[table][None] if grayscale else np.ascontiguousarray(palette.RGB[table].T)
+        channels, size = len(luts), img_height * img_width * len(luts)
+        options = np.zeros(stepper.O_SIZE, np.int64)
+        for name, value in (
+            ("GAME", self.game.id), ("SKIP", frameskip), ("STACK", stack_num), ("POOL", maxpool), ("NOOPS", noop_max),
+            ("FIRE", use_fire_reset and games.FIRE in actions), ("EPISODIC", episodic_life),
+            ("LIFE_FLAG", life_loss_info), ("CLIP", reward_clipping), ("MOST_FRAMES", max_num_frames_per_episode),
+            ("CHANNELS", channels), ("FRAME_BYTES", size),
+        ):  # fmt: skip
+            options[getattr(stepper, f"O_{name}")] = value
+        shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
+        self.single_observation_space = Box(0, 255, shape, np.uint8)
+        self.single_action_space = Discrete(len(actions))
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._allocate(rom.height, shape, channels)
+        (image, dec), prop, ntsc = machine
+        self._put(rom=image, dec=dec.view(np.int32), options=options, action_set=actions, luts=luts.reshape(-1))
+        self._put(prop=np.repeat(prop[:, None], LANES, 1), ntsc=np.repeat(ntsc[:, None], LANES, 1))
+        self._put(rows=np.arange(layout.ROWS, dtype=np.int32))
+        self._put(**{k: getattr(p, k) for k in ARRAYS[-8:]})
+        self._tensors["strengths"].fill_(1.0)
+        processors = torch.cuda.get_device_properties(self._index).multi_processor_count
+        wanted = -(-num_envs // (processors * WARPS_PER_PROCESSOR))
+        self.machines_per_warp = machines_per_warp or min(LANES, 1 << (wanted - 1).bit_length())
+        self._at = torch.tensor(
+            [self._tensors[k].data_ptr() if k in self._tensors else 0 for k in ARRAYS], dtype=torch.int64, device=device
+        )
+
+    def _allocate(self, height: int, shape: tuple[int, ...], channels: int) -> None:
+        torch, n = self._torch, self.num_envs
+        groups = -(-n // LANES)
+        i32, i64, u8 = torch.int32, torch.int64, torch.uint8
+        sizes: dict[str, tuple[tuple[int, ...], Any]] = {
+            "state": ((groups, layout.S_SIZE, LANES), i64),
+            "ram": ((groups, 256, LANES), u8),
+            "log": ((groups, layout.LOG_SIZE, LANES), i64),
+            "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
+            "rules": ((n, games.G_SIZE), i32),
+            "rng_actions": ((n, MT_SIZE), i32),
+            "rng_machine": ((n, MT_SIZE), i32),
+            "rng_noops": ((n, MT_SIZE), i32),
+            "episode": ((n, stepper.E_SIZE), i64),
+            "commands": ((n,), i32),
+            "seeds": ((n,), i64),
+            "actions": ((n,), i64),
+            "strengths": ((n,), torch.float32),
+            "view": ((n,), i32),
+            "obs": ((n, *shape), u8),
+            "raw": ((n, channels, height, resize_plan.WIDTH), u8),
+            "results": ((stepper.R_SIZE, n), i32),
+            "terminated": ((n,), torch.bool),
+            "truncated": ((n,), torch.bool),
+            "away": ((n,), i32),
+        }
+        need = sum(int(np.prod(s)) * t.itemsize for s, t in sizes.values())
+        free = torch.cuda.mem_get_info(self._index)[0]
+        if need > free:
+            raise MemoryError(
+                f"{n} machines need {need / 2**30:.1f} GiB of GPU memory, {free / 2**30:.1f} GiB are free. "
+                f"hint: {int(n * free / need)} would fit"
+            )
+        self._tensors = {k: torch.zeros(s, dtype=t, device=self.device) for k, (s, t) in sizes.items()}
+
+    def _put(self, **arrays: np.ndarray) -> None:
+        for name, array in arrays.items():
+            self._tensors[name] = self._torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+
+    # ---- one step, as kernels on the current stream; nothing here waits for the GPU
+
+    def launch_step(self) -> None:
+        """A step with the actions in `self.actions`; a graph may record it."""
+        n, k = self.num_envs, self.machines_per_warp
+        blocks = -(-n // k)
+        self._kernels.launch(
+            "step_kernel", blocks, LANES, self._at.data_ptr(), n, k, self._sticky, int(self.resets_aside)
+        )
+        self.launch_show()
+
+    def launch_show(self) -> None:
+        p = self._plan
+        self._kernels.launch(
+            "show_kernel", self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, p.kind, p.height,
+            p.out_height, p.out_width, p.total,
+        )  # fmt: skip
+
+    def launch_admit(self) -> None:
+        """Machines whose game has begun aside come back; those that wait are handed to `launch_starts`."""
+        self._kernels.launch("admit_kernel", -(-self.num_envs // 128), 128, self._at.data_ptr(), self.num_envs)
+
+    def launch_starts(self) -> None:
+        """Begin games aside: on a stream of its own, beside steps, after `launch_admit` and before the next one."""
+        n = self.num_envs
+        self._kernels.launch("start_kernel", n, LANES, self._at.data_ptr(), n, 1, self._sticky)
+
+    def write_frames_to(self, ring: Any, head: Any) -> None:
+        """Every newest frame also goes to `ring[head[0]]` (uint8 [slots, n, height, width]; int64 [1])."""
+        self._tensors["ring"], self._tensors["head"] = ring, head
+        for name in ("ring", "head"):
+            self._at[ARRAYS.index(name)] = self._tensors[name].data_ptr()
+
+    @property
+    def obs(self) -> Any:
+        return self._tensors["obs"]
+
+    @property
+    def actions(self) -> Any:
+        return self._tensors["actions"]
+
+    @property
+    def rewards(self) -> Any:
+        return self._tensors["results"][stepper.R_REWARD]
+
+    @property
+    def terminated(self) -> Any:
+        return self._tensors["terminated"]
+
+    @property
+    def truncated(self) -> Any:
+        return self._tensors["truncated"]
+
+    @property
+    def away(self) -> Any:
+        """int32, 0: the machine plays; else its next game is being started aside."""
+        return self._tensors["away"]
+
+    @property
+    def game_over(self) -> Any:
+        """The game, not only a life, has ended."""
+        return self._tensors["rules"][:, games.G_TERMINAL] != 0
+
+    def _info(self) -> dict[str, Any]:
+        r = self._tensors["results"]
+        return {
+            "env_id": np.arange(self.num_envs),
+            "lives": r[stepper.R_LIVES],
+            "frame_number": r[stepper.R_FRAMES],
+            "episode_frame_number": r[stepper.R_EPISODE_FRAMES],
+        }
+
+    # ---- Gymnasium
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """New games everywhere. An int seeds environment i with `seed + i`; an array gives each its own."""
+        torch, n = self._torch, self.num_envs
+        t = self._tensors
+        if seed is None and not bool(t["state"].any()):
+            seed = np.random.default_rng().integers(0, 2**31, n)
+        with torch.cuda.device(self._index):
+            if seed is None:
+                t["commands"].fill_(stepper.RESET)
+            else:
+                seeds = np.arange(seed, seed + n) if isinstance(seed, int) else np.asarray(seed)
+                t["seeds"].copy_(torch.from_numpy(seeds.astype(np.int64)))
+                t["commands"].fill_(stepper.SEEDED_RESET)
+            t["away"].zero_()
+            aside, self.resets_aside = self.resets_aside, False
+            self.launch_step()
+            self.resets_aside = aside
+            t["commands"].fill_(stepper.STEP)
+        return self.obs, self._info()
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step; `actions` is a torch tensor (or an array) of num_envs integers."""
+        torch = self._torch
+        with torch.cuda.device(self._index):
+            self.actions.copy_(torch.as_tensor(actions))
+            self.launch_step()
+        return self.obs, self.rewards, self.terminated, self.truncated, self._info()
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that decides how these environments go on."""
+        return {k: self._tensors[k].cpu().numpy() for k in KEPT}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        for k in KEPT:
+            self._tensors[k].copy_(self._torch.from_numpy(np.asarray(state[k])))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._tensors = {}

@@ -1,0 +1,150 @@
+"""What a rung is, and the small functions that rungs are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from dqnitro.config import Config
+from dqnitro.machine import cpu_flags
+
+Promise = Literal["exact", "close", "learning"]
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One speed-up as a value."""
+
+    name: str
+    promise: Promise
+    apply: Callable[[Config], Config]
+    what: str  # two sentences at most
+    hurts: str  # when it does not pay
+    needs: Callable[[Config], str | None] = lambda _: None  # why it cannot run here, or None
+    notes_say: str | None = None  # what the notes reported on their machines; None: it is not in them
+    replaces: tuple[str, ...] = ()  # rungs that cannot stand beside it; whichever is climbed later stays
+    aside: bool = False  # measured at its place in the climb, then taken off again
+
+
+# -- what a rung does
+
+
+def with_wrapper(name: str) -> Callable[[Config], Config]:
+    def apply(c: Config) -> Config:
+        return c if name in c.wrappers else c.replace(wrappers=(*c.wrappers, name))
+
+    return apply
+
+
+def without_wrapper(name: str) -> Callable[[Config], Config]:
+    return lambda c: c.replace(wrappers=tuple(w for w in c.wrappers if w != name))
+
+
+def setting(**changes: object) -> Callable[[Config], Config]:
+    return lambda c: c.replace(**changes)
+
+
+def envs_and_batch(n: int) -> Callable[[Config], Config]:
+    """n environments; one update for all of their steps, from a batch n times as large: as many samples a step as before."""
+
+    def apply(c: Config) -> Config:
+        return c.replace(n_envs=n, batch_size=n * c.batch_size, steps_per_update=n * float(c.steps_per_update))
+
+    return apply
+
+
+# -- why a rung cannot run here
+
+
+def first_reason(*needs: Callable[[Config], str | None]) -> Callable[[Config], str | None]:
+    return lambda c: next((why for need in needs if (why := need(c))), None)
+
+
+def atari_only(c: Config) -> str | None:
+    from dqnitro.envs import env_kind
+
+    return None if env_kind(c.env_id) == "atari" else f"{c.env_id} is not an Atari game"
+
+
+def needs_console(c: Config) -> str | None:
+    import importlib.util
+
+    if importlib.util.find_spec("dqnitro.atari") is None:
+        return "the native console is not part of this version"
+    return atari_only(c)
+
+
+def needs_images(c: Config) -> str | None:
+    from dqnitro.envs import env_kind
+
+    return "there is no convolution in the network of a vector environment" if env_kind(c.env_id) == "vector" else None
+
+
+def on_gpu(c: Config) -> bool:
+    import torch
+
+    return c.device.startswith("cuda") or (c.device == "auto" and torch.cuda.is_available())
+
+
+def needs_gpu(c: Config) -> str | None:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "there is no GPU here that torch can use"
+    return None if on_gpu(c) else f"the learner is on the {c.device}, not on a GPU"
+
+
+def needs_two_gpus(c: Config) -> str | None:
+    import torch
+
+    if why := needs_gpu(c):
+        return why
+    return None if torch.cuda.device_count() > 1 else "there is one GPU here, and it takes two"
+
+
+def needs_bfloat16(c: Config) -> str | None:
+    if on_gpu(c):
+        return None
+    if not cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"}:
+        return "this CPU has no bfloat16 instructions; oneDNN would emulate them slowly"
+    return None
+
+
+def needs_float16(c: Config) -> str | None:
+    if on_gpu(c):
+        return None
+    if not cpu_flags() & {"avx512_fp16", "amx_fp16", "asimdhp"}:
+        return "this CPU has no float16 arithmetic; every product would be converted back and forth, which is many times slower"
+    return None
+
+
+def needs_compiler(c: Config) -> str | None:
+    import shutil
+
+    if on_gpu(c):
+        return None
+    if not any(shutil.which(name) for name in ("g++", "c++", "clang++")):
+        return "torch.compile on a CPU needs a C++ compiler (g++ or clang++)"
+    return None
+
+
+def needs_torchscript(c: Config) -> str | None:
+    import sys
+
+    if sys.version_info >= (3, 14):
+        return "torch supports TorchScript up to Python 3.13 only"
+    return None
+
+
+def needs_python_resize(c: Config) -> str | None:
+    """The compiled environments scale by area and know nothing else."""
+    if c.envs in ("ale", "console"):
+        return f"envs {c.envs} scales by area only; wrappers, gym-sync and gym-async can do otherwise"
+    return None
+
+
+def needs_pillow(c: Config) -> str | None:
+    import importlib.util
+
+    return "Pillow is not installed" if importlib.util.find_spec("PIL") is None else None

@@ -1,0 +1,304 @@
+"""The rungs as data, in the order in which they are climbed. tests/promises keeps what they promise.
+
+First what only costs time, then what leaves learning as it is, then what changes it. `notes_say` gives the figures of the
+notes: steps a second on their machines (a GTX 1080 Ti where they name one) and minutes until Pong was solved.
+"""
+
+from __future__ import annotations
+
+from dqnitro.ladder.rung import (
+    Rung,
+    atari_only,
+    envs_and_batch,
+    first_reason,
+    needs_bfloat16,
+    needs_compiler,
+    needs_console,
+    needs_float16,
+    needs_gpu,
+    needs_images,
+    needs_pillow,
+    needs_python_resize,
+    needs_torchscript,
+    needs_two_gpus,
+    setting,
+    with_wrapper,
+    without_wrapper,
+)
+
+ENVS = ("two-envs", "three-envs", "four-envs", "six-envs", "eight-envs")
+STEPS = (
+    "two-steps-per-update",
+    "four-steps-per-update",
+    "eight-steps-per-update",
+    "sixteen-steps-per-update",
+)
+ACTING = ("play-on-cpu", "play-on-second-gpu", "play-on-second-gpu-every-4", "play-on-second-gpu-every-10")
+LIGHTER = (
+    "No figure of its own: lighter wrappers took 395 to 448 steps/s with three environments, and 36.0 to 47.4 minutes."
+)
+
+SAME_RUN = (
+    Rung(
+        "gradients-everywhere", "exact", without_wrapper("no-grad"),
+        "Builds a graph in the target and acting passes, too. The notes' warning, kept as a rung below the baseline.",
+        "Always: it only costs time and memory.",
+        notes_say="229 to 219 steps/s (-4.3%); solved in 51.0 instead of 52.2 minutes.",
+        aside=True,
+    ),
+    Rung(
+        "pinned-copies", "exact", with_wrapper("pinned-copies"),
+        "Copies batches and observations to the GPU through page-locked memory, while the CPU goes on.",
+        "Small tensors, and a replay that lives on the GPU: there is little left to copy.", needs_gpu,
+        notes_say="370 to 384 steps/s.",
+    ),
+    Rung(
+        "play-on-cpu", "close", setting(act_device="cpu", act_sync_updates=1),
+        "Chooses actions on the CPU with a copy of the network, and trains on the GPU: single observations are not sent to it.",
+        "Nearly always: after every update all weights have to come back.", needs_gpu,
+        notes_say="159 to 120 steps/s; much slower as well with play in a process of its own.",
+        replaces=ACTING, aside=True,
+    ),
+    Rung(
+        "play-on-second-gpu", "close", setting(act_device="cuda:1", act_sync_updates=1),
+        "Chooses actions on a second GPU with a copy of the network, refreshed after every update.",
+        "Nearly always: the weights travel between the GPUs at every update.", needs_two_gpus,
+        notes_say="445 to 430 steps/s.",
+        replaces=ACTING, aside=True,
+    ),
+    Rung(
+        "frame-replay", "exact", setting(replay="frames"),
+        "Keeps every frame once, as bytes, in rings that are allocated before the first step.",
+        "Never; for observations that are not stacked it saves less.",
+        notes_say="Preallocated contiguous arrays are advised against the cost of allocating; no figure.",
+    ),
+    Rung(
+        "gym-async", "exact", setting(envs="gym-async"),
+        "Plays each environment in a process of its own, through Gymnasium's AsyncVectorEnv.",
+        "Quick environments: sending a picture between processes costs more than making it.",
+        notes_say="Vectorised environments are advised to keep CPU and GPU busy; no figure.",
+        replaces=("ale-vector", "console"), aside=True,
+    ),
+    Rung(
+        "ale-vector", "exact", setting(envs="ale"),
+        "Plays in ale-py's C++ vector environment: emulation and resizing outside Python, on threads.",
+        "With one environment there is little to run side by side.", atari_only,
+        notes_say="Vectorised environments are advised to keep CPU and GPU busy; no figure.",
+        replaces=("gym-async", "console"),
+    ),
+    Rung(
+        "console", "exact", setting(envs="console"),
+        "Plays in the native console: the Atari 2600 compiled from Python, exact to ALE, on threads.",
+        "Its first start compiles; later ones load from a cache.", needs_console,
+        replaces=("gym-async", "ale-vector"),
+    ),
+    Rung(
+        "fused-adam", "close", with_wrapper("fused-adam"),
+        "One kernel updates all parameters at once.",
+        "Networks so small that nothing matters.",
+    ),
+    Rung(
+        "inplace-relu", "exact", with_wrapper("inplace-relu"),
+        "Activations overwrite their input instead of filling memory of their own.",
+        "Never; it saves little where convolutions take the time.",
+        notes_say="Advised for less memory and better use of it; no figure.",
+    ),
+    Rung(
+        "channels-last", "close", with_wrapper("channels-last"),
+        "Stores images with channels innermost, the order convolution kernels want.",
+        "Tiny batches, where reordering the input costs what it saves.", needs_images,
+    ),
+    Rung(
+        "torchscript", "exact", with_wrapper("torchscript"),
+        "Runs the network as a traced TorchScript graph, without Python between its layers.",
+        "Large layers, beside which Python's time does not show. torch has deprecated it in favour of torch.compile.", needs_torchscript,
+        notes_say="Advised for networks and inputs of fixed shape; no figure.",
+        replaces=("compile", "float16", "bfloat16"), aside=True,
+    ),
+    Rung(
+        "float16", "close", with_wrapper("float16"),
+        "Convolutions and matrix products in float16, with the loss scaled up so that small gradients survive.",
+        "CPUs without float16 arithmetic. An update whose gradients overflow is lost.", needs_float16,
+        notes_say="Advised on GPUs that support it, with a warning about stability; no figure.",
+        replaces=("torchscript", "bfloat16"), aside=True,
+    ),
+    Rung(
+        "bfloat16", "close", with_wrapper("bfloat16"),
+        "Convolutions and matrix products in bfloat16; parameters and optimiser stay float32.",
+        "CPUs without bfloat16 instructions.", needs_bfloat16,
+        replaces=("torchscript", "float16"),
+    ),
+    Rung(
+        "compile", "close", with_wrapper("compile"),
+        "torch.compile fuses the forward and backward pass into a few kernels.",
+        "Short runs: compiling takes tens of seconds before the first step.", needs_compiler,
+        replaces=("torchscript",), aside=True,  # every rung after it would have to compile again
+    ),
+)  # fmt: skip
+
+# These scale pictures in Python, so they stand before the environments that do not.
+OTHER_RESIZE = (
+    Rung(
+        "linear-resize", "learning", setting(resize="linear"),
+        "Shrinks the screen by OpenCV's bilinear rule, which looks at four pixels, instead of averaging all that are covered.",
+        "Small objects can fall between the four pixels; thin lines flicker.",
+        first_reason(needs_images, needs_python_resize),
+        notes_say="Other methods are advised to be tried; no figure.",
+        replaces=("pillow-resize", "ale-vector", "console"), aside=True,
+    ),
+    Rung(
+        "pillow-resize", "learning", setting(resize="pillow"),
+        "Shrinks the screen with Pillow instead of OpenCV.",
+        "OpenCV has caught up: expect it to be slower.",
+        first_reason(needs_images, needs_python_resize, needs_pillow),
+        notes_say="Its SIMD build was once quicker than OpenCV, which is now optimised as well; no figure.",
+        replaces=("linear-resize", "ale-vector", "console"), aside=True,
+    ),
+)  # fmt: skip
+
+OTHER_LEARNING = (
+    Rung(
+        "play-on-second-gpu-every-4", "learning", setting(act_device="cuda:1", act_sync_updates=4),
+        "Chooses actions on a second GPU with weights that are up to four updates old.",
+        "Acting is seldom the bottleneck: two GPUs for a few per cent.", needs_two_gpus,
+        notes_say="445 to 455 steps/s; judged not worth it.",
+        replaces=ACTING, aside=True,
+    ),
+    Rung(
+        "play-on-second-gpu-every-10", "learning", setting(act_device="cuda:1", act_sync_updates=10),
+        "Chooses actions on a second GPU with weights that are up to ten updates old.",
+        "Acting is seldom the bottleneck: two GPUs for a few per cent.", needs_two_gpus,
+        notes_say="445 to 457 steps/s; judged not worth it.",
+        replaces=ACTING, aside=True,
+    ),
+    Rung(
+        "kaiming-init", "learning", setting(init="kaiming"),
+        "First weights by the rule made for ReLU layers (He and others, 2015). No step is faster; the question is whether fewer are needed.",
+        "First values are larger and have to be unlearned.",
+        notes_say="Advised together with in-place ReLU as the optimised network; no figure.",
+        aside=True,
+    ),
+    Rung(
+        "no-noop-reset", "learning", setting(noop_max=0),
+        "Begins every game at once, without idle frames.",
+        "Games without chance: they always begin the same, and the agent may learn one game by heart.", atari_only,
+        notes_say=LIGHTER,
+        aside=True,
+    ),
+    Rung(
+        "no-episodic-life", "learning", setting(episodic_life=False),
+        "A lost life is no end any more: the game goes on, and the return with it.",
+        "Games with several lives, where the agent learns later that losing one is bad.",
+        notes_say="445 to 450 steps/s; 440 without clipping as well.",
+        aside=True,
+    ),
+    Rung(
+        "no-clipping", "learning", setting(clip_rewards=False),
+        "Learns from rewards as the game gives them. It makes nothing faster; Pong's rewards are 1 and -1 anyway.",
+        "Games with large rewards: one learning rate does not fit all of them.",
+        notes_say="445 to 445 steps/s; 440 without episodic life as well.",
+        aside=True,
+    ),
+    Rung(
+        "skip-without-max", "learning", setting(max_pool=False),
+        "Observes the last frame of a step alone instead of the maximum of the last two: one picture less to draw.",
+        "Games that draw some objects in every second frame only: those disappear.", atari_only,
+        notes_say=LIGHTER,
+        aside=True,
+    ),
+    Rung(
+        "stack-of-two", "learning", setting(frame_stack=2),
+        "Stacks two frames instead of four: half the pixels to convolve and to copy.",
+        "Games in which acceleration matters, or objects flicker.", needs_images,
+        notes_say=LIGHTER,
+        aside=True,
+    ),
+    Rung(
+        "two-envs", "learning", envs_and_batch(2),
+        "Plays two games side by side and learns once for both, from a batch twice as large. As many samples are trained a step as before.",
+        "Fewer, larger updates: what a step teaches can fall.",
+        notes_say="Faster, and quicker to converge, than one environment; figures are given for three.",
+        replaces=ENVS, aside=True,
+    ),
+    Rung(
+        "three-envs", "learning", envs_and_batch(3),
+        "Plays three games side by side and learns once for all, from a batch three times as large. The notes' best number of environments.",
+        "Fewer, larger updates: what a step teaches can fall.",
+        notes_say="229 to 395 steps/s (+72.5%); solved in 36.0 instead of 52.2 minutes.",
+        replaces=ENVS, aside=True,
+    ),
+    Rung(
+        "four-envs", "learning", envs_and_batch(4),
+        "Plays four games side by side and learns once for all, from a batch four times as large.",
+        "More than three environments slowed the notes' convergence down.",
+        notes_say="More steps a second than three, but slower to converge; no figure.",
+        replaces=ENVS, aside=True,
+    ),
+    Rung(
+        "six-envs", "learning", envs_and_batch(6),
+        "Plays six games side by side and learns once for all, from a batch six times as large.",
+        "More than three environments slowed the notes' convergence down.",
+        notes_say="More steps a second than three, but slower to converge; no figure.",
+        replaces=ENVS, aside=True,
+    ),
+    Rung(
+        "eight-envs", "learning", setting(n_envs=8),
+        "Plays eight games side by side with the batch as it is: one network pass chooses eight actions, and experience is more varied.",
+        "More games than cores bring nothing once the environments are no longer the bottleneck.",
+        replaces=ENVS,
+    ),
+    Rung(
+        "two-steps-per-update", "learning", setting(steps_per_update=2.0),
+        "Learns once every two steps. The notes found two the best compromise: nearly twice the steps a second.",
+        "Every step teaches less.",
+        notes_say="159 to 202 steps/s; 221 to 315 with play in a process of its own. Judged the best number.",
+        replaces=STEPS,
+    ),
+    Rung(
+        "four-steps-per-update", "learning", setting(steps_per_update=4.0),
+        "Learns once every four steps, as the Nature paper did. The learner is the bottleneck, so this is nearly four times the speed.",
+        "Every step teaches less; too few updates and the score rises later although steps fly by.",
+        notes_say="159 to 232 steps/s; 221 to 393 with play in a process of its own. Convergence slowed down.",
+        replaces=STEPS, aside=True,
+    ),
+    Rung(
+        "eight-steps-per-update", "learning", setting(steps_per_update=8.0),
+        "Learns once every eight steps: playing, not learning, begins to set the pace.",
+        "An eighth of the updates: the score rises much later in steps.",
+        notes_say="159 to 246 steps/s.",
+        replaces=STEPS, aside=True,
+    ),
+    Rung(
+        "sixteen-steps-per-update", "learning", setting(steps_per_update=16.0),
+        "Learns once every sixteen steps. It shows how fast playing alone is.",
+        "Learning: the notes' run did not converge.",
+        notes_say="159 to 254 steps/s; did not converge.",
+        replaces=STEPS, aside=True,
+    ),
+    Rung(
+        "small-frame", "learning", setting(screen_size=42),
+        "Observes 42x42 pixels instead of 84x84: a quarter of the pixels to convolve, copy and store.",
+        "Games with small objects: what is two pixels wide on the console is half a pixel here.", needs_images,
+        aside=True,  # Pong was not learned with it (LOG.md)
+    ),
+    Rung(
+        "small-network", "learning", setting(network="small", hidden_units=256),
+        "The network of the 2013 paper: two convolutions instead of three, a third of the arithmetic.",
+        "Games that need to see more than Pong does.", needs_images,
+    ),
+    Rung(
+        "three-step", "learning", setting(n_step=3),
+        "Looks three rewards ahead before bootstrapping, so that a point scored reaches earlier decisions sooner.",
+        "Very random rewards.",
+    ),
+    Rung(
+        "double", "learning", setting(double=True),
+        "The online network picks the next action and the target network values it: less over-estimation.",
+        "Costs one more forward pass.",
+    ),
+)  # fmt: skip
+
+_BEFORE_ENVS = tuple(r.name for r in SAME_RUN).index("gym-async")
+RUNGS: dict[str, Rung] = {
+    r.name: r for r in (*SAME_RUN[:_BEFORE_ENVS], *OTHER_RESIZE, *SAME_RUN[_BEFORE_ENVS:], *OTHER_LEARNING)
+}

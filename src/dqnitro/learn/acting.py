@@ -1,0 +1,68 @@
+"""Who chooses actions: the network that learns, or a copy of it on another device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dqnitro import dqn
+
+Act = Callable[[nn.Module, Tensor], Tensor]
+
+
+class SameNetwork:
+    """Acts with the network that learns, where it is."""
+
+    def __init__(self, network: nn.Module, act: Act, copy: Callable[[Tensor], Tensor], atoms: Tensor | None) -> None:
+        self._network, self._act, self._copy, self._atoms = network, act, copy, atoms
+
+    def greedy(self, obs: np.ndarray) -> np.ndarray:
+        """The copy back is a synchronisation point on a GPU."""
+        out = self._act(self._network, self._copy(torch.from_numpy(obs)))
+        return dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
+
+    def updated(self, n_updates: int) -> None:
+        """Its own parameters were changed: nothing to do."""
+
+    def get_state(self) -> dict[str, Tensor]:
+        return {}
+
+    def set_state(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing is kept."""
+
+
+class CopiedNetwork:
+    """Acts with a second network. After every `every_updates`-th update it is out of date, and is refreshed before it is asked
+    again: a network that nobody asks (everybody explores) is not copied.
+    """
+
+    def __init__(
+        self, source: nn.Module, network: nn.Module, act: Act, atoms: Tensor | None, every_updates: int
+    ) -> None:
+        self._source, self._network, self._act, self._every_updates = source, network, act, every_updates
+        self._device = next(network.parameters()).device
+        self._atoms = None if atoms is None else atoms.to(self._device)
+        self._stale = True
+        self.n_copies = 0
+
+    def greedy(self, obs: np.ndarray) -> np.ndarray:
+        if self._stale:
+            self._network.load_state_dict(self._source.state_dict())
+            self._stale = False
+            self.n_copies += 1
+        out = self._act(self._network, torch.from_numpy(obs).to(self._device))
+        return dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
+
+    def updated(self, n_updates: int) -> None:
+        self._stale |= n_updates % self._every_updates == 0
+
+    def get_state(self) -> dict[str, Tensor]:
+        return {**self._network.state_dict(), "stale": torch.tensor(self._stale)}
+
+    def set_state(self, state: Mapping[str, Tensor]) -> None:
+        weights = dict(state)
+        self._stale = bool(weights.pop("stale"))
+        self._network.load_state_dict(weights)

@@ -1,0 +1,82 @@
+"""Climbing: which rungs are in force, what stands aside, what cannot run and why."""
+
+import pytest
+
+from dqnitro import recipes
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+from dqnitro.ladder import RUNGS, climb, default_climb, full_climb, in_force, path, rung
+
+BASE = Config(env_id="pong", replay="plain")
+
+
+def test_a_later_rung_takes_off_those_that_cannot_stand_beside_it():
+    assert in_force(("ale-vector", "fused-adam", "console")) == ("fused-adam", "console")
+    assert in_force(("console", "ale-vector")) == ("ale-vector",)
+    assert in_force(("fused-adam", "fused-adam")) == ("fused-adam",)
+    once, twice = climb(BASE, ("four-envs",)), climb(BASE, ("two-envs", "four-envs"))
+    assert once == twice and once.batch_size == 4 * BASE.batch_size
+
+
+def test_conflicts_are_between_rungs_that_exist():
+    for r in RUNGS.values():
+        assert set(r.replaces) <= set(RUNGS), r.name
+
+
+def test_more_environments_with_a_larger_batch_train_as_many_samples_a_step():
+    for name in ("two-envs", "three-envs", "four-envs", "six-envs"):
+        c = rung(name).apply(BASE)
+        assert c.batch_size / c.steps_per_update == BASE.batch_size / BASE.steps_per_update and c.n_envs > 1
+
+
+def test_what_stands_aside_is_measured_and_then_gone():
+    places = {p.name: p for p in path(BASE, ("gradients-everywhere", "frame-replay", "two-envs", "eight-envs"))}
+    assert places["gradients-everywhere"].config.wrappers == ()
+    assert places["frame-replay"].config.wrappers == ("no-grad",)
+    assert places["two-envs"].climbed == ("frame-replay", "two-envs")
+    assert places["eight-envs"].climbed == ("frame-replay", "eight-envs")
+    assert places["eight-envs"].config == climb(BASE, ("frame-replay", "eight-envs"))
+
+
+def test_a_rung_that_cannot_run_is_listed_last_with_its_reason():
+    base = recipes.baseline("CartPole-v1")
+    names = full_climb(base)
+    assert sorted(names) == sorted(RUNGS), "nothing is left out"
+    whys = [p.why for p in path(base, names)]
+    n_runnable = whys.index(next(w for w in whys if w))
+    assert not any(whys[:n_runnable]) and all(whys[n_runnable:])
+    assert "CartPole-v1 is not an Atari game" in whys
+
+
+def test_a_reason_is_asked_for_where_what_is_replaced_is_gone():
+    after_console, alone = path(BASE, ("console", "linear-resize"))[1], path(BASE, ("linear-resize",))[0]
+    assert after_console.why is None and after_console.config == alone.config
+    (place,) = path(BASE.replace(envs="ale"), ("linear-resize",))
+    assert "envs ale scales by area only" in place.why
+
+
+def test_a_rung_that_changes_nothing_says_so():
+    (place,) = path(BASE.replace(replay="frames"), ("frame-replay",))
+    assert "would change nothing" in place.why and place.climbed == ()
+
+
+def test_the_default_climb_leaves_learning_as_it_is():
+    names = default_climb(BASE)
+    assert {RUNGS[n].promise for n in names} == {"exact", "close"}
+    assert set(full_climb(BASE)) - set(names) == {r.name for r in RUNGS.values() if r.promise == "learning"}
+
+
+def test_every_rung_says_what_it_does_and_when_it_hurts():
+    for r in RUNGS.values():
+        assert r.what.endswith(".") and r.hurts.endswith(".") and r.what.count(". ") <= 1, r.name
+
+
+def test_an_unknown_rung_gets_the_nearest_names():
+    with pytest.raises(ConfigError, match="unknown rung 'consol'; hint: did you mean console"):
+        climb(BASE, ("consol",))
+
+
+def test_what_also_adds_to_a_recipe_takes_off_what_it_replaces():
+    plan = recipes.Plan("mine", BASE, ("ale-vector", "fused-adam"))
+    assert plan.climbed(also=("console",)) == ("fused-adam", "console")
+    assert plan.config(also=("console",)).envs == "console"
