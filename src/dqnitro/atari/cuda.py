@@ -74,7 +74,7 @@ def _mend_numpy() -> None:
     import numpy as np
 
     if not hasattr(np, "row_stack"):
-        np.vstack = np.vstack  # type: ignore[attr-defined]
+        np.row_stack = np.vstack  # type: ignore[attr-defined]
 
 
 def compile_units(capability: tuple[int, int]) -> dict[str, str]:
