@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
+import time
+
 import gymnasium as gym
 import numpy as np
 
@@ -29,6 +33,31 @@ class Corridor(gym.Env):
         self.at = max(0, self.at + (1 if action == 1 else -1))
         done = self.at == self.length - 1
         return self._obs(), 1.0 if done else -0.01, done, self.t >= 20, {}
+
+
+class Stuck(Corridor):
+    """A corridor in which the 80th step of a process never ends, if a variable names a file to say so in."""
+
+    steps = 0
+
+    def step(self, action):
+        Stuck.steps += 1
+        if Stuck.steps >= 80 and (sign := os.environ.get("DQNITRO_TEST_STUCK")):
+            pathlib.Path(sign).touch()
+            time.sleep(3600)
+        return super().step(action)
+
+
+class Hungry(Corridor):
+    """Out of memory in the third step."""
+
+    def step(self, action):
+        if self.t == 2:
+            self.eat_everything()
+        return super().step(action)
+
+    def eat_everything(self):
+        raise MemoryError("no memory for another picture")
 
 
 class Catch(gym.Env):
@@ -59,7 +88,7 @@ class Catch(gym.Env):
 
 
 def register() -> None:
-    for name, kind in (("Corridor-v0", Corridor), ("Catch-v0", Catch)):
+    for name, kind in (("Corridor-v0", Corridor), ("Catch-v0", Catch), ("Stuck-v0", Stuck), ("Hungry-v0", Hungry)):
         if f"dqnitro_test/{name}" not in gym.registry:
             gym.register(f"dqnitro_test/{name}", entry_point=kind)
 

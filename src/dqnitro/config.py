@@ -84,7 +84,11 @@ class Config:
     priority_beta_steps: int = _doc(100_000, "steps until the importance correction is complete")
 
     # --- speed
-    runner: str = _doc("inline", "who does what where: inline (one process)")
+    runner: str = _doc("inline", "who does what where: inline (one process), processes (play and train apart), device (all on one GPU)")
+    slack_steps: int = _doc(
+        0,
+        "processes: steps that play may run ahead of training (0: the inline run, bit for bit); whole vector steps count",
+    )
     device: str = _doc("cpu", "cpu, cuda, or auto")
     act_device: str = _doc(
         "same", "where actions are chosen: same (as device), or cpu, cuda, cuda:1 with a copy of the network"
@@ -139,8 +143,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "init": ("torch", "kaiming"),
     "resize": ("area", "linear", "pillow"),
     "loss": ("mse", "huber"),
-    "runner": ("inline",),
+    "runner": ("inline", "processes", "device"),
 }
+
+MAX_SLACK_TICKS = 64  # so that the messages of all of them fit into the pipe between the processes (run/remote.py)
 
 # Smallest allowed value of every number; "(0" in a comment of the field says that 0 switches it off.
 AT_LEAST: dict[str, float] = {
@@ -149,7 +155,8 @@ AT_LEAST: dict[str, float] = {
     "adam_epsilon": 0, "gamma": 0, "batch_size": 1, "n_step": 1, "grad_clip": 0, "target_sync_steps": 1,
     "first_fill_steps": 0, "epsilon_start": 0, "epsilon_end": 0, "epsilon_decay_steps": 0,
     "replay_capacity": 1, "priority_alpha": 0, "priority_beta": 0, "priority_beta_steps": 0,
-    "torch_threads": 0, "act_sync_updates": 1, "max_steps": 0, "max_minutes": 0, "checkpoint_every_s": 0, "log_every_s": 0, "seed": 0,
+    "slack_steps": 0, "torch_threads": 0, "act_sync_updates": 1, "max_steps": 0, "max_minutes": 0, "checkpoint_every_s": 0,
+    "log_every_s": 0, "seed": 0,
 }  # fmt: skip
 AT_MOST: dict[str, float] = {
     "sticky_actions": 1, "gamma": 1, "epsilon_start": 1, "epsilon_end": 1, "priority_alpha": 1, "priority_beta": 1,
@@ -227,5 +234,19 @@ def check(c: Config) -> None:
         )
     if c.value_max <= c.value_min:
         raise ConfigError(f"value_max {c.value_max} must be over value_min {c.value_min}")
+    if c.slack_steps and c.runner != "processes":
+        raise ConfigError(
+            f"slack_steps {c.slack_steps} needs --runner processes, got {c.runner}", "the others have no slack"
+        )
+    if c.runner == "processes" and c.act_device != "same":
+        raise ConfigError(
+            f"act_device {c.act_device} is for --runner inline, got processes",
+            "the player acts on the CPU with a network of its own; leave --act-device out",
+        )
+    if c.slack_steps // c.n_envs > MAX_SLACK_TICKS:
+        raise ConfigError(
+            f"slack_steps {c.slack_steps} is over {MAX_SLACK_TICKS} steps of each of {c.n_envs} environments",
+            f"at most {MAX_SLACK_TICKS * c.n_envs + c.n_envs - 1}; more would only make the acting weights older",
+        )
     if c.prioritized and c.replay == "plain":
         raise ConfigError("prioritized needs --replay frames, got plain", "leave --replay at frames")

@@ -105,16 +105,27 @@ class ConvNetwork(nn.Module):
             # Every byte is exact in bfloat16, so the scale goes to the weights: thousands of numbers instead of a million.
             first = self.convolutions[0]
             assert isinstance(first, nn.Conv2d)
-            x = F.conv2d(
-                obs.to(torch.bfloat16, memory_format=self.memory_format),
-                first.weight * (1.0 / 255.0),
-                first.bias,
-                first.stride,
-            )
+            weight, stride = first.weight * (1.0 / 255.0), first.stride
+            if obs.shape[1] != first.in_channels:
+                weight, stride = deep_weight(weight), (1, 1)
+            x = F.conv2d(obs.to(torch.bfloat16, memory_format=self.memory_format), weight, first.bias, stride)
             x = self.convolutions[1:](x)
         else:
-            x = self.convolutions(obs.to(torch.float32, memory_format=self.memory_format) * (1.0 / 255.0))
+            x = obs.to(torch.float32, memory_format=self.memory_format) * (1.0 / 255.0)
+            first = self.convolutions[0]
+            assert isinstance(first, nn.Conv2d)
+            if obs.shape[1] != first.in_channels:
+                x = self.convolutions[1:](F.conv2d(x, deep_weight(first.weight), first.bias))
+            else:
+                x = self.convolutions(x)
         return self.head(x.flatten(1))
+
+
+def deep_weight(weight: Tensor) -> Tensor:
+    """An 8x8 kernel of stride 4 as the 2x2 kernel of stride 1 that does the same to blocks of 4x4 pixels as channels."""
+    out, inputs, height, width = weight.shape
+    blocks = weight.view(out, inputs, height // 4, 4, width // 4, 4)
+    return blocks.permute(0, 1, 3, 5, 2, 4).reshape(out, inputs * 16, height // 4, width // 4)
 
 
 class VectorNetwork(nn.Module):

@@ -30,3 +30,13 @@ class DivergedError(Exception):
             "hint: lower --learning-rate, set --grad-clip 10, or leave out bfloat16 (--without bfloat16)"
         )
         self.update = update
+
+
+class PlayerDied(Exception):
+    """The process that plays died and was not to be revived. The run was saved before this was raised."""
+
+    exit_code = 4
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(" ".join(message.split()))
+        self.trace = trace  # the player's own traceback, where it could still tell

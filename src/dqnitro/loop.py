@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dqnitro.clock import Clock
 from dqnitro.config import Config
-from dqnitro.envs.base import Envs, GameEnd
+from dqnitro.envs.base import Envs, GameEnd, Step
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.learner import Learner
 from dqnitro.replay.base import Replay
@@ -64,19 +64,59 @@ class Agent:
     phases: Phases = field(default_factory=Phases)
 
     def choose_actions(self) -> np.ndarray:
-        """Epsilon-greedy, one coin per environment that really decides. The network is asked only if somebody is greedy."""
-        actions = np.zeros(len(self.pending), np.int64)
-        deciding = np.flatnonzero(~self.pending)
-        explore = self.rng_act.random(len(deciding)) < self.clock.epsilon()
-        actions[deciding] = self.rng_act.integers(0, self.envs.spec.n_actions, len(deciding))
-        if not explore.all():
-            greedy = self.learner.greedy(self.obs)
-            follow = deciding[~explore]
-            actions[follow] = greedy[follow]
-        return actions
+        n_actions = self.envs.spec.n_actions
+        return choose_actions(
+            self.rng_act, self.clock.epsilon(), self.pending, n_actions, lambda: self.learner.greedy(self.obs)
+        )
 
     def close(self) -> None:
         self.envs.close()
+
+
+def choose_actions(
+    rng: np.random.Generator, epsilon: float, pending: np.ndarray, n_actions: int, greedy: Callable[[], np.ndarray]
+) -> np.ndarray:
+    """Epsilon-greedy, one coin per environment that really decides. The network is asked only if somebody is greedy."""
+    actions = np.zeros(len(pending), np.int64)
+    deciding = np.flatnonzero(~pending)
+    explore = rng.random(len(deciding)) < epsilon
+    actions[deciding] = rng.integers(0, n_actions, len(deciding))
+    if not explore.all():
+        follow = deciding[~explore]
+        actions[follow] = greedy()[follow]
+    return actions
+
+
+def learn_owed(a: Agent) -> tuple[Tensor | None, DivergedError | None]:
+    """Every update that is owed; the last one's loss. An update that diverged is returned, not raised.
+
+    Only at rest can the agent be saved, so the tick is finished first.
+    """
+    clock, loss = a.clock, None
+    while clock.owes_update() and len(a.replay):
+        if clock.owes_sync():
+            a.learner.sync_target()
+            clock.count_sync()
+        sample = a.replay.sample(a.config.batch_size, a.rng_replay, clock.beta())
+        a.phases.end("sample")
+        try:
+            loss, error = a.learner.update(sample.batch)
+        except DivergedError as e:
+            return loss, e
+        a.replay.update_priorities(sample.ids, error)
+        clock.count_update()
+        a.phases.end("learn")
+    return loss, None
+
+
+def remember(a: Agent, actions: np.ndarray, step: Step) -> None:
+    """Take a finished vector step into the replay and the clock."""
+    a.replay.add(actions, step)
+    a.obs = step.obs_t
+    a.pending = np.zeros_like(a.pending)
+    a.pending[[end.env for end in step.ends]] = True
+    a.clock.count_steps(int(np.count_nonzero(~step.reset)))
+    a.phases.end("store")
 
 
 def loop(agent: Agent) -> Iterator[Tick]:
@@ -89,29 +129,10 @@ def loop(agent: Agent) -> Iterator[Tick]:
         phases.end("act")
         a.envs.send(actions)
         phases.end("env")
-        loss, diverged = None, None
-        while clock.owes_update() and len(a.replay):
-            if clock.owes_sync():
-                a.learner.sync_target()
-                clock.count_sync()
-            sample = a.replay.sample(a.config.batch_size, a.rng_replay, clock.beta())
-            phases.end("sample")
-            try:
-                loss, error = a.learner.update(sample.batch)
-            except DivergedError as e:  # finish the tick first: only at rest can the agent be saved
-                diverged = e
-                break
-            a.replay.update_priorities(sample.ids, error)
-            clock.count_update()
-            phases.end("learn")
+        loss, diverged = learn_owed(a)
         step = a.envs.recv()
         phases.end("env")
-        a.replay.add(actions, step)
-        a.obs = step.obs_t
-        a.pending = np.zeros_like(a.pending)
-        a.pending[[end.env for end in step.ends]] = True
-        clock.count_steps(int(np.count_nonzero(~step.reset)))
-        phases.end("store")
+        remember(a, actions, step)
         if diverged:
             raise diverged
         yield Tick(clock.steps, clock.updates, epsilon, loss, step.ends)
@@ -139,8 +160,17 @@ def make_clock(c: Config) -> Clock:
     )  # fmt: skip
 
 
-def make_agent(config: Config) -> Agent:
-    """Build everything a config asks for, ready for its first step. Compiling happens here, before any clock runs."""
+def make_generators(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
+    """Of the actions, and of the replay's samples."""
+    act, sample = (np.random.Generator(np.random.PCG64(s)) for s in np.random.SeedSequence(seed).spawn(2))
+    return act, sample
+
+
+def make_agent(config: Config, envs: Envs | None = None) -> Agent:
+    """Build everything a config asks for, ready for its first step. Compiling happens here, before any clock runs.
+
+    `envs` are the config's environments where somebody else plays them; they are closed if the rest cannot be built.
+    """
     from dqnitro.envs import make_envs
     from dqnitro.replay import make_replay
 
@@ -148,23 +178,24 @@ def make_agent(config: Config) -> Agent:
     resolve_device(config.act_device, "--act-device")
     if config.torch_threads:
         torch.set_num_threads(config.torch_threads)
-    envs = make_envs(config)
+    envs = make_envs(config) if envs is None else envs
     try:
         learner = Learner(config, envs.spec, device)
         replay = make_replay(config, envs.spec, device)
         learner.warm_up(envs.spec, config.batch_size)
-        act, sample = (np.random.Generator(np.random.PCG64(s)) for s in np.random.SeedSequence(config.seed).spawn(2))
         obs = envs.reset()
         replay.start(obs)
     except BaseException:
         envs.close()
         raise
     pending = np.zeros(config.n_envs, bool)
-    return Agent(config, envs, replay, learner, make_clock(config), act, sample, obs, pending)
+    return Agent(config, envs, replay, learner, make_clock(config), *make_generators(config.seed), obs, pending)
 
 
 def get_state(agent: Agent) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
     """Everything that decides how the run goes on: named groups of arrays, and a small JSON-ready record."""
+    if not isinstance(agent, Agent):  # a runner's own kind
+        return agent.get_state()
     arrays: dict[str, Mapping[str, Any]] = {
         "learner": agent.learner.get_state(),
         "replay": agent.replay.get_state(),
@@ -182,6 +213,9 @@ def get_state(agent: Agent) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any
 
 def set_state(agent: Agent, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
     """The inverse of `get_state`, on an agent made from the same config."""
+    if not isinstance(agent, Agent):
+        agent.set_state(arrays, record)
+        return
     agent.learner.set_state({k: torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()})
     agent.replay.set_state(arrays["replay"])
     agent.obs = agent.envs.set_state(arrays["envs"])

@@ -19,10 +19,11 @@ from typing import Any
 from dqnitro import checkpoint
 from dqnitro.clock import Every
 from dqnitro.config import Config
-from dqnitro.errors import CheckpointError, ConfigError, DivergedError
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink
-from dqnitro.loop import Agent, get_state, loop, make_agent, set_state
+from dqnitro.loop import Agent, Tick, get_state, set_state
 from dqnitro.machine import provenance
+from dqnitro.run import make_run
 
 LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s")  # may change on resume
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "SIGINT": 130, "SIGTERM": 143}
@@ -178,13 +179,13 @@ def train(
     started = time.perf_counter()
     folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
     try:
-        agent = make_agent(config)
+        agent, ticks = make_run(config)
     except BaseException:
         if folder:
             folder.discard()
         raise
     try:
-        return _run(agent, folder, sinks, started, None)
+        return _run(agent, ticks, folder, sinks, started, None)
     finally:
         agent.close()
 
@@ -204,7 +205,7 @@ def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **cha
         config = Config.from_dict(manifest["config"]).replace(**changes)
     except KeyError as e:
         raise CheckpointError(f"{folder.path}: the checkpoint holds no config") from e
-    agent = make_agent(config)
+    agent, ticks = make_run(config)
     try:
         try:
             set_state(agent, arrays, manifest)
@@ -212,7 +213,7 @@ def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **cha
             raise CheckpointError(
                 f"{folder.path}: the checkpoint does not fit its config ({type(e).__name__}: {e})"
             ) from e
-        return _run(agent, folder, sinks, started, manifest)
+        return _run(agent, ticks, folder, sinks, started, manifest)
     finally:
         agent.close()
 
@@ -227,7 +228,12 @@ def _file_sinks(folder: RunFolder | None, manifest: dict[str, Any] | None) -> tu
 
 
 def _run(
-    agent: Agent, folder: RunFolder | None, extra: Sequence[Sink], started: float, manifest: dict[str, Any] | None
+    agent: Agent,
+    ticks: Iterator[Tick],
+    folder: RunFolder | None,
+    extra: Sequence[Sink],
+    started: float,
+    manifest: dict[str, Any] | None,
 ) -> Result:
     jsonl, own = _file_sinks(folder, manifest)
     sinks: list[Sink] = [*own, *extra]
@@ -250,14 +256,14 @@ def _run(
         save_weights(agent, folder.path)
 
     try:
-        ended = _consume(agent, tally, wall_before, save)
+        ended = _consume(agent, ticks, tally, wall_before, save)
         result = _result(ended, agent, tally, folder, startup_s)
         tally.take_snapshot(agent.clock.epsilon())
         save()
-    except DivergedError:
+    except (DivergedError, PlayerDied) as e:
         save()
         if folder:
-            folder.write_summary("diverged", env_id=agent.config.env_id)
+            folder.write_summary("diverged" if isinstance(e, DivergedError) else "crashed", env_id=agent.config.env_id)
         raise
     finally:
         for sink in sinks:
@@ -268,7 +274,7 @@ def _run(
     return result
 
 
-def _consume(agent: Agent, tally: Tally, wall_before: float, save: Any) -> str:
+def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any) -> str:
     """Follow the loop until something ends it; says what."""
     c = agent.config
     autosave = Every(c.checkpoint_every_s)
@@ -276,7 +282,7 @@ def _consume(agent: Agent, tally: Tally, wall_before: float, save: Any) -> str:
     if c.max_steps and agent.clock.steps >= c.max_steps:
         return "steps"
     with Signals().installed() as signals:
-        for tick in loop(agent):
+        for tick in ticks:
             tally.on_tick(tick)
             if signals.caught:
                 return signals.caught

@@ -28,6 +28,8 @@ ON_GPU = ("pinned-copies", "play-on-cpu", "play-on-second-gpu", "float16")  # pr
 SMALL = {"batch_size": 8, "hidden_units": 32, "first_fill_steps": 50, "max_steps": 62}
 # Pong has no lives, and no reward that clipping would change. Double DQN differs only where the two networks disagree.
 OTHERWISE = {
+    # Acting on older weights shows only where the network acts at all, and is quick to change its mind.
+    "processes": {"epsilon_start": 0.02, "learning_rate": 1e-3, "max_steps": 74},
     "double": {"batch_size": 32, "hidden_units": 128, "max_steps": 74},
     "no-episodic-life": {"env_id": "breakout", "episodic_life": True},
     "no-clipping": {
@@ -119,3 +121,13 @@ def test_learning_rungs_change_the_run_and_still_learn(name):
     assert b.updates > 0 and b.steps >= a.steps
     pairs = zip(a.agent.learner.online.parameters(), b.agent.learner.online.parameters(), strict=True)
     assert not all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_processes_keep_the_ratio_of_steps_to_updates_and_are_exact_without_slack():
+    """The rung promises less only because its slack makes the acting weights older."""
+    here("processes")
+    a, b = without("processes"), run("processes")
+    assert (a.steps, a.updates) == (b.steps, b.updates) and b.config.slack_steps > 0
+    exact = train(b.config.replace(slack_steps=0))
+    pairs = zip(a.agent.learner.online.parameters(), exact.agent.learner.online.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in pairs)

@@ -38,7 +38,8 @@ Commands
 {commands}
 
 `dqnitro COMMAND --help` shows a command's examples and options.
-Exit codes: 0 done, 1 unexpected failure, 2 bad input, 3 loss diverged, 130 Ctrl-C, 143 SIGTERM (both leave a checkpoint).
+Exit codes: 0 done, 1 unexpected failure, 2 bad input, 3 loss diverged, 4 the player process died (both save
+the run first), 130 Ctrl-C, 143 SIGTERM (both leave a checkpoint).
 """
 
 
@@ -67,13 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, rest: list[str]) -> int:
-    from dqnitro.errors import DivergedError, UserError
+    from dqnitro.errors import DivergedError, PlayerDied, UserError
 
     # numba, torch and gymnasium warn about things that no user of ours can change.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:gymnasium")
     try:
         return importlib.import_module(f"dqnitro.cli.{name}").main(rest)
-    except (UserError, DivergedError) as e:
+    except (UserError, DivergedError, PlayerDied) as e:
         print(f"dqnitro {name}: {e}", file=sys.stderr)
         return e.exit_code
     except KeyboardInterrupt:

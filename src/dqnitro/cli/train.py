@@ -24,7 +24,7 @@ Examples
   dqnitro train my_package:MyEnv-v0 --stop-at 200      your own environment
   dqnitro train --resume runs/pong-auto-s1-...         go on from the last checkpoint
 
-Exit codes: 0 done, 2 bad input, 3 loss diverged, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
+Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
 """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from dqnitro.config import Config
@@ -17,6 +17,7 @@ from dqnitro.errors import UserError
 from dqnitro.lab.measure import interleave
 from dqnitro.loop import PHASES
 from dqnitro.machine import usable_cores
+from dqnitro.run import make_run
 from dqnitro.session import Signals
 
 FILL_STEPS = 500  # enough to sample from
@@ -31,8 +32,9 @@ Change = Callable[[Any], None]
 def measuring_config(config: Config) -> Config:
     """The config as it is measured: small replay, short fill, exploration at its end, no limits."""
     fill = max(FILL_STEPS, config.batch_size)
+    capacity = max(CAPACITY, 2 * fill, 32 * config.n_envs)  # a stack and some history for each of many environments
     return config.replace(
-        first_fill_steps=fill, replay_capacity=max(CAPACITY, 2 * fill), epsilon_decay_steps=fill, max_steps=0, max_minutes=0.0
+        first_fill_steps=fill, replay_capacity=capacity, epsilon_decay_steps=fill, max_steps=0, max_minutes=0.0
     )  # fmt: skip
 
 
@@ -41,18 +43,6 @@ NOTES = {
     "epsilon": "measured at the exploration of the end of a run, when nearly every step asks the network",
     "fps": "steps (decisions) a second; a step is frame_skip console frames",
 }
-
-
-def start(config: Config) -> tuple[Any, Iterator[Any]]:
-    """An agent and its endless ticks, whatever runner the config names."""
-    try:
-        from dqnitro.run import make_run
-    except ImportError:  # TODO(runner seam): until it is merged
-        from dqnitro.loop import loop, make_agent
-
-        agent = make_agent(config)
-        return agent, loop(agent)
-    return make_run(config)
 
 
 class Racer:
@@ -66,7 +56,7 @@ class Racer:
         usual = torch.get_num_threads()
         began = time.perf_counter()
         try:
-            self.agent, self._ticks = start(measuring_config(config))
+            self.agent, self._ticks = make_run(measuring_config(config))
             if change is not None:
                 change(self.agent)
             while next(self._ticks).updates < WARM_UPDATES:
@@ -78,7 +68,7 @@ class Racer:
         self.build_s = time.perf_counter() - began
         self.frames_per_step = self.agent.envs.spec.frames_per_step
         self.seconds, self.steps, self.updates, self.ticks = 0.0, 0, 0, 0
-        self.phases = dict.fromkeys(PHASES, 0.0)
+        self.phases: dict[str, float] = dict.fromkeys(PHASES, 0.0)
 
     def rate(self, seconds: float) -> float:
         """Train for about so long; steps a second. At least one update is made, however slow it is."""

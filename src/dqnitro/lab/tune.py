@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dqnitro import recipes, tuned
-from dqnitro.config import CHOICES, FIELDS, Config
+from dqnitro.config import Config
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
@@ -93,7 +93,7 @@ def _thread_knobs(config: Config) -> list[Knob]:
     if config.envs in ("ale", "console") and config.n_envs > 1:
         most = min(cores, config.n_envs)
         out += [Knob("console threads", str(n), "exact", settings={"env_threads": n}) for n in _counts(most)]
-    if "processes" in CHOICES["runner"] and "slack_steps" in FIELDS and config.runner == "inline":
+    if config.runner == "inline" and config.act_device == "same" and cores > 1:
         out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))
     return out
 

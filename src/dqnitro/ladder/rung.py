@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dqnitro.config import Config
-from dqnitro.machine import cpu_flags
+from dqnitro.machine import cpu_flags, usable_cores
 
 Promise = Literal["exact", "close", "learning"]
 
@@ -54,6 +54,14 @@ def envs_and_batch(n: int) -> Callable[[Config], Config]:
     return apply
 
 
+def in_processes(c: Config) -> Config:
+    """Two vector steps of slack: one to overlap acting with learning, one so that neither side waits for the other's uneven steps.
+
+    At least 8 steps, because with one environment updates come in bursts, one every `steps_per_update`.
+    """
+    return c.replace(runner="processes", slack_steps=max(8, 2 * c.n_envs))
+
+
 # -- why a rung cannot run here
 
 
@@ -79,6 +87,10 @@ def needs_images(c: Config) -> str | None:
     from dqnitro.envs import env_kind
 
     return "there is no convolution in the network of a vector environment" if env_kind(c.env_id) == "vector" else None
+
+
+def needs_two_cores(c: Config) -> str | None:
+    return None if usable_cores() > 1 else "there is one core: play and training could only take turns"
 
 
 def on_gpu(c: Config) -> bool:

@@ -117,7 +117,9 @@ def fused_adam(parts: Parts, device: str) -> Parts:
     """One kernel for the whole optimiser step instead of a few per tensor."""
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=lr, eps=eps, fused=True)
+        # capturable: the step counter lies beside the parameters, so that a CUDA graph can hold the whole update
+        on_gpu = torch.device(device).type == "cuda"
+        return torch.optim.Adam(parameters, lr=lr, eps=eps, fused=True, capturable=on_gpu)
 
     return replace(parts, make_optimizer=make_optimizer)
 

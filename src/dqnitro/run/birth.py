@@ -1,0 +1,65 @@
+"""What has to be seen to before a player can be born, and what its end is called."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing.resource_tracker
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+
+
+def gym_spec(config: Config) -> bytes | None:
+    """The registration of an environment that is no Atari game, to be repeated in the player."""
+    from dqnitro.envs import atari_game
+
+    if atari_game(config.env_id) is not None:
+        return None
+    from dqnitro.envs.generic import find_spec
+
+    try:
+        return pickle.dumps(find_spec(config.env_id))
+    except (pickle.PicklingError, AttributeError, TypeError) as e:
+        raise ConfigError(
+            f"{config.env_id} cannot be made in another process ({e})",
+            "register a class or function of a module, not a local one, or use --runner inline",
+        ) from e
+
+
+def check_memory(needed: int, config: Config) -> None:
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if needed > 0.5 * free:
+        raise ConfigError(
+            f"slack_steps {config.slack_steps} keeps {needed / 2**30:.1f} GiB of weights, {free / 2**30:.1f} GiB are free",
+            f"--slack-steps {int(config.slack_steps * 0.5 * free / needed)} fits",
+        )
+
+
+def exit_text(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    return f"exit code {code}"
+
+
+@contextlib.contextmanager
+def quiet_birth(threads: int) -> Iterator[None]:
+    """Start a child that never sees Ctrl-C, and whose OpenMP knows its share of the cores before torch is imported."""
+    multiprocessing.resource_tracker.ensure_running()  # starting it unblocks the signals again
+    blocked = {signal.SIGINT, signal.SIGTERM}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    old = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        if old is None:
+            del os.environ["OMP_NUM_THREADS"]
+        else:
+            os.environ["OMP_NUM_THREADS"] = old
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

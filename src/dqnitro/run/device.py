@@ -1,0 +1,374 @@
+"""The `device` runner: games, replay and learner on one GPU, many steps and updates in one CUDA graph.
+
+A graph holds `STEPS_PER_GRAPH` vector steps. Each of them chooses actions, then plays on one stream while the updates that are
+owed run on another, and both meet again before the next choice. Beside all of them a third stream begins the next games of
+machines whose game is over. The host only starts graphs and reads, one graph later, what came back: nothing in the steady state
+waits for the card but that reading.
+
+Play acts on weights that are at most one vector step old. Updates sample from slots that play does not touch (`ring.GUARD`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dqnitro import dqn
+from dqnitro.clock import Clock
+from dqnitro.config import Config
+from dqnitro.envs.base import EnvSpec, GameEnd
+from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.learn.learner import Learner
+from dqnitro.learn.wrappers import wrap
+from dqnitro.loop import Phases, Tick, make_clock
+from dqnitro.run.ring import Ring
+
+STEPS_PER_GRAPH = 16
+MOST_ENDS = 4096  # games that may end in one graph
+REPORT = 6  # numbers that come back with every graph: steps, updates, ends, loss, first bad update, filled slots
+
+
+class Player:
+    """What the runner needs of machines on a card; `CudaVec` behind it, or a stand-in in tests."""
+
+    def __init__(self, config: Config, device: torch.device) -> None:
+        from dqnitro.atari.vec_cuda import CudaVec
+
+        c = config
+        self.vec = CudaVec(
+            c.env_id, c.n_envs, device=str(device), resets_aside=True, frameskip=c.frame_skip, stack_num=c.frame_stack,
+            img_height=c.screen_size, img_width=c.screen_size, noop_max=c.noop_max, maxpool=c.max_pool,
+            use_fire_reset=c.fire_reset, episodic_life=False, life_loss_info=c.episodic_life, reward_clipping=False,
+            repeat_action_probability=c.sticky_actions, max_num_frames_per_episode=c.max_episode_frames,
+        )  # fmt: skip
+        self.n_actions = int(self.vec.single_action_space.n)  # type: ignore[attr-defined]
+        self.vec.reset(seed=c.seed * 100_003)
+
+    # tensors that keep their address
+    @property
+    def obs(self) -> Tensor:
+        return self.vec.obs
+
+    @property
+    def actions(self) -> Tensor:
+        return self.vec.actions
+
+    @property
+    def away(self) -> Tensor:
+        return self.vec.away
+
+    def step(self) -> None:
+        self.vec.launch_step()
+
+    def admit(self) -> None:
+        """Machines come back from the start of a game; their observation is its first."""
+        self.vec.launch_admit()
+        self.vec.launch_show()
+
+    def begin_games(self) -> None:
+        self.vec.launch_starts()
+
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Reward, end of the episode for learning, cut off by a limit, end of the game."""
+        v = self.vec
+        return v.rewards.float(), v.terminated, v.truncated, v.game_over | v.truncated
+
+
+class DeviceAgent:
+    """A whole run on one card, behind the attributes that a session asks of an agent."""
+
+    def __init__(self, config: Config, device: torch.device, player: Any = None) -> None:
+        self.config, self.device = config, device
+        self.player = player or Player(config, device)
+        torch.manual_seed(config.seed)  # of the card, too: exploration and samples are drawn there
+        n = config.n_envs
+        shape = (config.frame_stack, config.screen_size, config.screen_size)
+        spec = EnvSpec(
+            n, self.player.n_actions, shape, np.dtype(np.uint8), config.frame_stack, config.frame_skip, True
+        )
+        self.envs = _EnvsFace(spec)
+        self.learner = Learner(config, spec, str(device))
+        deep = config.screen_size % 4 == 0 and config.network in ("nature", "small")
+        self.ring = self.replay = Ring(config.replay_capacity // n, n, config.screen_size, config.frame_stack, device, deep)
+        self.clock: Clock = make_clock(config)
+        self.phases = Phases()
+        self._act = wrap(tuple(w for w in config.wrappers if w != "compile"), str(device)).act
+        if "bfloat16" in config.wrappers:
+            plain = self._act
+
+            def act(network: torch.nn.Module, obs: Tensor) -> Tensor:
+                with torch.autocast(device.type, dtype=torch.bfloat16):
+                    return plain(network, obs)
+
+            self._act = act
+        zeros = {"device": device}
+        self.age = torch.zeros(n, dtype=torch.int64, **zeros)
+        self.score = torch.zeros(n, **zeros)
+        self.length = torch.zeros(n, dtype=torch.int64, **zeros)
+        self.was_away = torch.zeros(n, dtype=torch.bool, **zeros)
+        self.head, self.filled = self.ring.head.clone(), self.ring.filled.clone()
+        self.report = torch.zeros(REPORT, dtype=torch.float64, **zeros)
+        self.report[4] = -1
+        self.ends = torch.zeros((MOST_ENDS + 1, 3), **zeros)  # environment, score, steps; the last row takes what is no end
+
+    # ---- the parts of a graph: tensors in, tensors out, nothing waits
+
+    def _epsilon(self) -> Tensor:
+        c = self.config
+        share = (self.report[0] / max(c.epsilon_decay_steps, 1)).clamp(max=1.0)
+        return c.epsilon_start + (c.epsilon_end - c.epsilon_start) * share
+
+    def choose(self) -> None:
+        """Look, decide, and fix what the updates beside this step may read."""
+        obs = self.player.obs
+        here = self.player.away == 0
+        self.ring.see(obs[:, -1], self.age)
+        out = self._act(self.learner.online, obs)
+        greedy = dqn.q_values(out, self.learner._atoms).argmax(1)
+        explore = torch.rand(len(here), device=self.device) < self._epsilon()
+        chance = torch.randint(0, self.player.n_actions, (len(here),), device=self.device)
+        actions = torch.where(explore, chance, greedy)
+        self.player.actions.copy_(actions)
+        self.ring.decide(actions, here)
+        self.was_away.copy_(~here)
+        self.head.copy_(self.ring.head)
+        self.filled.copy_(self.ring.filled)
+
+    def play(self) -> None:
+        """One step of every machine that is here, and the book-keeping of its games."""
+        self.player.step()
+        reward, done, cut, over = self.player.outcome()
+        here = ~self.was_away
+        over = over & here
+        learned = reward.clamp(-1, 1) if self.config.clip_rewards else reward
+        self.ring.outcome(learned * here, done & here, cut & here)
+        self.age.add_(1)
+        self.score.add_(reward * here)
+        self.length.add_(here)
+        place = torch.where(over, self.report[2].long() + over.cumsum(0) - 1, MOST_ENDS).clamp(max=MOST_ENDS)
+        env = torch.arange(len(here), device=self.device)
+        self.ends.index_copy_(0, place, torch.stack([env.float(), self.score, self.length.float()], 1))
+        self.score.masked_fill_(over, 0)
+        self.length.masked_fill_(over, 0)
+        self.report[0].add_(here.sum())
+        self.report[2].add_(over.sum())
+        self.report[5].copy_(self.ring.filled[0])
+
+    def admit(self) -> None:
+        """Once a graph: finished starts come in, waiting machines go out to start."""
+        before = self.player.away.clone()
+        self.player.admit()
+        self.age.masked_fill_((before != 0) & (self.player.away == 0), 0)
+        self.report[2].zero_()
+
+    def learn(self) -> None:
+        """One update."""
+        c, learner = self.config, self.learner
+        batch = self.ring.sample(c.batch_size, c.n_step, c.gamma, self.head, self.filled)
+        loss, _ = learner._loss(learner.online, learner.target, batch)
+        learner._step(loss, learner.online, learner._optimizer, c.grad_clip)
+        self.report[1].add_(1)
+        self.report[3].copy_(loss.detach())
+        bad = ~torch.isfinite(loss.detach()) & (self.report[4] < 0)
+        self.report[4].copy_(torch.where(bad, self.report[1], self.report[4]))
+
+    def sync_target(self) -> None:
+        for to, of in zip(self.learner.target.parameters(), self.learner.online.parameters(), strict=True):
+            to.data.copy_(of.data)
+
+    # ---- state
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        own = {k: getattr(self, k) for k in ("age", "score", "length", "was_away", "report")}
+        return {**{f"ring.{k}": v for k, v in self.ring.tensors().items()}, **own}
+
+    def get_state(self) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
+        torch.cuda.synchronize(self.device) if self.device.type == "cuda" else None
+        tensors = {k: v.cpu().numpy() for k, v in self.state_tensors().items()}
+        tensors["torch_rng"] = torch.get_rng_state().numpy()
+        if self.device.type == "cuda":
+            tensors["cuda_rng"] = torch.cuda.get_rng_state(self.device).numpy()
+        arrays: dict[str, Mapping[str, Any]] = {"learner": self.learner.get_state(), "agent": tensors}
+        if hasattr(self.player, "vec"):
+            arrays["envs"] = {k: v for k, v in self.player.vec.get_state().items() if k != "log"}
+        return arrays, {"clock": self.clock.get_state(), "phases": dict(self.phases.seconds)}
+
+    def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+        self.learner.set_state({k: torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()})
+        saved = arrays["agent"]
+        for k, v in self.state_tensors().items():
+            v.copy_(torch.from_numpy(np.array(saved[k])))
+        torch.set_rng_state(torch.from_numpy(np.array(saved["torch_rng"])))
+        if "cuda_rng" in saved:
+            torch.cuda.set_rng_state(torch.from_numpy(np.array(saved["cuda_rng"])), self.device)
+        if "envs" in arrays:
+            self.player.vec.set_state(dict(arrays["envs"]))
+        self.clock.set_state(record["clock"])
+        self.phases.seconds.update(record["phases"])
+
+    def close(self) -> None:
+        if hasattr(self.player, "vec"):
+            self.player.vec.close()
+
+
+class _EnvsFace:
+    """What a session asks of environments."""
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self.spec = spec
+
+
+class Graphs:
+    """Records the parts as CUDA graphs and starts them; without a GPU it calls them one after the other."""
+
+    def __init__(self, agent: DeviceAgent) -> None:
+        self.agent, self.cuda = agent, agent.device.type == "cuda"
+        c = agent.config
+        self.updates_per_step = c.n_envs / c.steps_per_update
+        self._graphs: dict[tuple[int, ...], Any] = {}
+        if self.cuda:
+            self._play, self._start = torch.cuda.Stream(agent.device), torch.cuda.Stream(agent.device)
+
+    def _body(self, updates: tuple[int, ...]) -> None:
+        """`updates[i]` updates beside vector step i."""
+        a = self.agent
+        a.admit()
+        if not self.cuda:
+            a.player.begin_games()
+            for k in updates:
+                a.choose()
+                for _ in range(k):
+                    a.learn()
+                a.play()
+            return
+        main = torch.cuda.current_stream()
+        self._start.wait_stream(main)
+        with torch.cuda.stream(self._start):
+            a.player.begin_games()
+        for k in updates:
+            a.choose()
+            self._play.wait_stream(main)
+            with torch.cuda.stream(self._play):
+                a.play()
+            for _ in range(k):
+                a.learn()
+            main.wait_stream(self._play)
+        main.wait_stream(self._start)
+
+    def warm_up(self) -> None:
+        """Allocate and compile on what is in the ring; then everything is put back as it was."""
+        a = self.agent
+        optimizer = a.learner._optimizer
+        network = {k: v.clone() for k, v in a.learner.online.state_dict().items()}
+        moments = {p: {k: v.clone() for k, v in s.items()} for p, s in optimizer.state.items()}
+        report, rng = a.report.clone(), torch.cuda.get_rng_state(a.device)
+        stream = torch.cuda.Stream(a.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                a.learn()
+            a._act(a.learner.online, a.player.obs)
+        torch.cuda.current_stream().wait_stream(stream)
+        a.learner.online.load_state_dict(network)
+        for parameter, state in optimizer.state.items():
+            for name, value in state.items():
+                value.copy_(moments[parameter][name]) if parameter in moments else value.zero_()
+        a.report.copy_(report)
+        torch.cuda.set_rng_state(rng, a.device)
+
+    def run(self, updates: tuple[int, ...]) -> None:
+        """Start a graph with these updates; it is recorded when it is first asked for."""
+        if not self.cuda:
+            self._body(updates)
+            return
+        if updates not in self._graphs:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self._body(updates)
+            self._graphs[updates] = graph
+        self._graphs[updates].replay()
+
+    def plan(self, done: int, due_from: int, steps: int) -> tuple[int, ...]:
+        """Updates beside each of the next `steps` vector steps, `done` vector steps after the fill: owed, never lost."""
+        rate, first = self.updates_per_step, due_from
+        return tuple(int((first + i + 1) * rate) - int((first + i) * rate) for i in range(steps)) if done >= 0 else (0,) * steps
+
+
+def ticks(agent: DeviceAgent) -> Iterator[Tick]:
+    """Endless: one tick a graph. The numbers of a graph are read while the next one runs."""
+    a, c = agent, agent.config
+    graphs = Graphs(a)
+    cuda = graphs.cuda
+    per_graph = max(1, min(STEPS_PER_GRAPH, c.target_sync_steps // c.n_envs or 1))
+    sync_every = max(1, round(c.target_sync_steps / c.steps_per_update))
+    if cuda:
+        graphs.warm_up()
+    learned_steps = round(a.clock.updates / graphs.updates_per_step) if a.clock.updates else 0
+    waiting: list[tuple[Any, Tensor, Tensor]] = []
+    enqueued_updates = a.clock.updates
+    while True:
+        begun = time.perf_counter()
+        filled = a.clock.steps >= c.first_fill_steps
+        updates = graphs.plan(0 if filled else -1, learned_steps, per_graph)
+        if filled:
+            learned_steps += per_graph
+        if enqueued_updates // sync_every != (enqueued_updates + sum(updates)) // sync_every:
+            a.sync_target()
+        enqueued_updates += sum(updates)
+        graphs.run(updates)
+        report, ends = _fetch(a, cuda)
+        event = torch.cuda.Event() if cuda else None
+        if event is not None:
+            event.record()
+        waiting.append((event, report, ends))
+        if len(waiting) > (1 if cuda else 0):
+            event, report, ends = waiting.pop(0)
+            if event is not None:
+                event.synchronize()
+            yield _tick(a, report, ends)
+        a.phases.seconds["learn"] += time.perf_counter() - begun
+
+
+def _fetch(a: DeviceAgent, cuda: bool) -> tuple[Tensor, Tensor]:
+    """Copies of the numbers, on their way to the host."""
+    if not cuda:
+        return a.report.clone(), a.ends.clone()
+    report = torch.empty(a.report.shape, dtype=a.report.dtype, pin_memory=True)
+    ends = torch.empty(a.ends.shape, dtype=a.ends.dtype, pin_memory=True)
+    return report.copy_(a.report, non_blocking=True), ends.copy_(a.ends, non_blocking=True)
+
+
+def _tick(a: DeviceAgent, report: Tensor, ends: Tensor) -> Tick:
+    steps, updates, n_ends, loss, bad, _ = report.tolist()
+    a.clock.steps, a.clock.updates = int(steps), int(updates)
+    if bad >= 0:
+        raise DivergedError(int(bad), loss)
+    rows = ends[: min(int(n_ends), MOST_ENDS)].tolist()
+    games = tuple(GameEnd(int(env), score, int(length)) for env, score, length in rows)
+    last = torch.tensor(loss) if updates else None
+    return Tick(int(steps), int(updates), a.clock.epsilon(), last, games)
+
+
+def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
+    """An agent on the card and its ticks."""
+    from dqnitro.atari.cuda import CudaUnavailable, require
+    from dqnitro.envs import env_kind
+
+    if env_kind(config.env_id) != "atari":
+        raise ConfigError(f"runner device plays Atari games, {config.env_id} is none", "use --runner inline")
+    if config.prioritized:
+        raise ConfigError("runner device samples uniformly", "drop --prioritized, or use --runner inline")
+    if "fused-adam" not in config.wrappers:
+        raise ConfigError("runner device needs the fused optimiser in its graph", "add --also fused-adam")
+    try:
+        require()
+    except CudaUnavailable as error:
+        raise ConfigError(f"runner device: {error}") from None
+    name = "cuda" if config.device in ("auto", "cpu") else config.device
+    agent = DeviceAgent(config, torch.device(name))
+    return agent, ticks(agent)

@@ -1,0 +1,113 @@
+"""Experience on one device, as tensors that never move: what a CUDA graph can write to and sample from.
+
+Slot t holds what n environments saw and did at one moment: the newest frame (each frame once), the action, and, written one
+step later, what came of it. `head` is the slot of the current observation. Time is a ring: slot t is followed by t + 1
+modulo `slots`.
+
+A machine that is away (its next game is being started aside) has no decision in a slot; `valid` says so. Sampling draws slots
+and environments without looking, and gives such draws, a few in a hundred, the weight 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from dqnitro.dqn import Batch
+
+GUARD = 8  # slots next to the one being written that are never sampled: play goes on while the learner reads
+
+
+def space_to_depth(frame: Tensor) -> Tensor:
+    """(..., 84, 84) -> (..., 21, 21, 16): blocks of 4x4 pixels become channels, as the first convolution reads them."""
+    *lead, height, width = frame.shape
+    blocks = frame.reshape(*lead, height // 4, 4, width // 4, 4)
+    return blocks.transpose(-3, -2).reshape(*lead, height // 4, width // 4, 16)
+
+
+class Ring:
+    """`slots` moments of `n` environments."""
+
+    def __init__(self, slots: int, n: int, size: int, stack: int, device: torch.device | str, deep: bool) -> None:
+        if slots < 4 * GUARD:
+            raise ValueError(f"{slots} slots are too few. hint: at least {4 * GUARD} times the number of environments")
+        self.slots, self.n, self.stack, self.deep = slots, n, stack, deep
+        shape = (size // 4, size // 4, 16) if deep else (size, size)
+        self.frames = torch.zeros((slots, n, *shape), dtype=torch.uint8, device=device)
+        self.action = torch.zeros((slots, n), dtype=torch.int64, device=device)
+        self.reward = torch.zeros((slots, n), dtype=torch.float32, device=device)
+        self.done = torch.zeros((slots, n), dtype=torch.bool, device=device)
+        self.cut = torch.zeros((slots, n), dtype=torch.bool, device=device)
+        self.valid = torch.zeros((slots, n), dtype=torch.bool, device=device)
+        self.age = torch.zeros((slots, n), dtype=torch.int64, device=device)  # steps since the game began
+        self.head = torch.zeros(1, dtype=torch.int64, device=device)
+        self.filled = torch.zeros(1, dtype=torch.int64, device=device)  # slots with a decision in them
+        self._back = torch.arange(stack - 1, -1, -1, device=device)
+
+    @property
+    def bytes_per_transition(self) -> float:
+        kept = (self.frames, self.action, self.reward, self.done, self.cut, self.valid, self.age)
+        return sum(t.numel() * t.element_size() for t in kept) / (self.slots * self.n)
+
+    def see(self, frame: Tensor, age: Tensor) -> None:
+        """The newest frame (n, height, width) of the current observation."""
+        self.frames.index_copy_(0, self.head, (space_to_depth(frame) if self.deep else frame)[None])
+        self.age.index_copy_(0, self.head, age[None])
+
+    def decide(self, action: Tensor, valid: Tensor) -> None:
+        self.action.index_copy_(0, self.head, action[None])
+        self.valid.index_copy_(0, self.head, valid[None])
+
+    def outcome(self, reward: Tensor, done: Tensor, cut: Tensor) -> None:
+        """What came of the current slot's decisions; then the next slot is the current one."""
+        self.reward.index_copy_(0, self.head, reward[None])
+        self.done.index_copy_(0, self.head, done[None])
+        self.cut.index_copy_(0, self.head, cut[None])
+        self.head.copy_((self.head + 1) % self.slots)
+        self.filled.copy_((self.filled + 1).clamp(max=self.slots))
+
+    def stacks(self, t: Tensor, env: Tensor) -> Tensor:
+        """Observations (B, stack, ...) at slots t: frames from before the game began are black."""
+        frames = self.frames[(t[:, None] - self._back) % self.slots, env[:, None]]
+        seen = self._back <= self.age[t, env][:, None]
+        x = frames * seen.view(*seen.shape, *(1,) * (frames.dim() - 2))
+        if self.deep:  # (B, stack, 21, 21, 16) -> (B, 16 * stack, 21, 21), channels innermost in memory
+            b, s, h, w, c = x.shape
+            x = x.permute(0, 2, 3, 1, 4).reshape(b, h, w, s * c).permute(0, 3, 1, 2)
+        return x
+
+    def sample(self, batch: int, n_step: int, gamma: float, head: Tensor, filled: Tensor) -> Batch:
+        """`batch` transitions of up to n steps. `head` and `filled` are copies: play may be moving the real ones."""
+        device = self.frames.device
+        size = (filled.clamp(max=self.slots - GUARD) - n_step - self.stack).clamp(min=1)
+        back = (torch.rand(batch, device=device) * size).long()
+        t = (head - n_step - back) % self.slots
+        env = torch.randint(0, self.n, (batch,), device=device)
+        return self.transitions(t, env, n_step, gamma)
+
+    def transitions(self, t: Tensor, env: Tensor, n_step: int, gamma: float) -> Batch:
+        """The transitions that begin at slots t."""
+        alive = self.valid[t, env]
+        weight = alive.float()
+        total = torch.zeros_like(weight)
+        discount = torch.ones_like(weight)
+        steps = torch.zeros_like(t)
+        for k in range(n_step):
+            at = (t + k) % self.slots
+            alive = alive & self.valid[at, env]
+            total = total + alive * gamma**k * self.reward[at, env]
+            steps = steps + alive
+            discount = torch.where(alive, torch.full_like(discount, gamma ** (k + 1)), discount)
+            ended = alive & self.done[at, env]
+            discount = torch.where(ended, torch.zeros_like(discount), discount)
+            # cut off by a limit: its last observation is not kept, so nothing can be learned of it
+            weight = torch.where(alive & self.cut[at, env], torch.zeros_like(weight), weight)
+            alive = alive & ~ended & ~self.cut[at, env]
+        return Batch(
+            self.stacks(t, env), self.action[t, env], total, discount, self.stacks((t + steps) % self.slots, env), weight
+        )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All that a checkpoint needs."""
+        names = ("frames", "action", "reward", "done", "cut", "valid", "age", "head", "filled")
+        return {name: getattr(self, name) for name in names}

@@ -1,0 +1,211 @@
+"""Real processes that are killed, stuck, interrupted or out of memory: nothing hangs, nothing is left, the run goes on."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+
+import fakes_envs
+from dqnitro import checkpoint
+from dqnitro.config import Config
+from dqnitro.errors import PlayerDied
+from dqnitro.run import make_run, remote
+from dqnitro.session import resume, train
+from fakes_player import in_threads
+
+fakes_envs.register()
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+CATCH = Config(
+    env_id="dqnitro_test/Catch-v0", envs="gym-async", n_envs=2, frame_stack=2, screen_size=36, hidden_units=16, batch_size=8,
+    first_fill_steps=20, replay_capacity=120, target_sync_steps=10, epsilon_start=0.3, epsilon_decay_steps=200,
+    torch_threads=2, checkpoint_every_s=0.0,
+)  # fmt: skip
+
+
+def shared_files() -> set[str]:
+    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+
+
+def gone(pids, within_s: float = 10.0) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not any(psutil.pid_exists(p) and psutil.Process(p).status() != "zombie" for p in pids):
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def family(pid: int) -> list[int]:
+    return [p.pid for p in psutil.Process(pid).children(recursive=True)]
+
+
+def players(pids) -> list[int]:
+    """Those of the processes that are alive and were spawned by Python."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "spawn_main" in " ".join(psutil.Process(pid).cmdline()):
+                found.append(pid)
+    return found
+
+
+def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inline_run(monkeypatch, capfd):
+    """With environments that have processes of their own, which must not keep a dead player's pipe open."""
+    before, missed, threads = shared_files(), [], torch.get_num_threads()
+    revive = remote.RemotePlayer._revive
+    monkeypatch.setattr(
+        remote.RemotePlayer, "_revive", lambda self, e: (missed.append(time.monotonic()), revive(self, e))
+    )
+    agent, ticks = make_run(CATCH.replace(runner="processes"))
+    try:
+        for _ in range(20):
+            next(ticks)
+        victim = agent.envs.pid
+        assert victim != os.getpid() and psutil.Process(victim).ppid() == os.getpid()
+        assert psutil.Process(victim).environ()["OMP_NUM_THREADS"] == "2", "before torch was imported there"
+        workers = family(victim)
+        assert len(workers) >= 2, "every environment has a process of its own"
+        assert shared_files() == before, "the memory has a name"
+        os.kill(victim, signal.SIGKILL)
+        killed = time.monotonic()
+        for _ in range(20):
+            next(ticks)
+        assert len(missed) == 1 and missed[0] - killed < 2.0
+        assert agent.envs.restarts == 1 and agent.envs.pid != victim and gone(workers)
+        last = [agent.envs.pid, *family(agent.envs.pid)]
+    finally:
+        agent.close()
+    assert gone(last) and shared_files() == before and torch.get_num_threads() == threads
+    assert (
+        "the player process died (it ended with signal SIGKILL); starting it again (1 of 3)" in capfd.readouterr().err
+    )
+    twin, inline = make_run(CATCH.replace(envs="gym-sync"))
+    for _ in range(40):
+        next(inline)
+    twin.close()
+    torch.set_num_threads(threads)
+    assert agent.clock.updates == twin.clock.updates > 10
+    pairs = zip(agent.learner.online.parameters(), twin.learner.online.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_an_exception_in_a_users_environment_arrives_with_its_traceback(monkeypatch, tmp_path, capfd):
+    monkeypatch.setattr(remote, "RESTARTS", 0)
+    config = CATCH.replace(
+        env_id="dqnitro_test/Hungry-v0", envs="gym-sync", runner="processes", max_steps=100, torch_threads=1
+    )
+    with pytest.raises(PlayerDied, match="at last because MemoryError: no memory for another picture") as e:
+        train(config, tmp_path / "run")
+    assert "in eat_everything" in e.value.trace and "in eat_everything" in capfd.readouterr().err
+    assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] == 4, "two steps of two environments are saved"
+    assert not players(family(os.getpid()))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="the learner's weights must cross from a GPU: there is none")
+def test_a_learner_on_a_gpu_hands_its_weights_to_a_player_on_the_cpu():
+    config = CATCH.replace(envs="gym-sync", runner="processes", slack_steps=4, device="cuda")
+    agent, ticks = make_run(config)
+    for _ in range(40):
+        next(ticks)
+    before = [p.detach().cpu().clone() for p in agent.learner.online.parameters()]
+    next(ticks)  # hands over what the learner has now, then learns on
+    slot = agent.envs._weights.views(agent.envs._slot)
+    assert agent.clock.updates > 10 and next(agent.learner.online.parameters()).is_cuda
+    assert all(torch.equal(x, y) for x, y in zip(before, slot, strict=True))
+    agent.close()
+
+
+# -- the whole run, from outside
+
+SETTINGS = {
+    "env_id": "fakes_envs:dqnitro_test/Stuck-v0", "envs": "gym-sync", "n_envs": 2, "frame_stack": 1, "clip_rewards": False, "hidden_units": 16, "batch_size": 8,
+    "first_fill_steps": 30, "replay_capacity": 200, "target_sync_steps": 10, "epsilon_start": 0.3, "epsilon_decay_steps": 200, "torch_threads": 1,
+    "runner": "processes", "slack_steps": 5,
+}  # fmt: skip
+SCRIPT = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
+from dqnitro.config import Config
+from dqnitro.session import train
+result = train(Config(**{settings!r}, max_steps={max_steps}, checkpoint_every_s={every}), {folder!r})
+sys.exit(result.exit_code)
+"""
+
+
+@contextlib.contextmanager
+def running(tmp_path, *, max_steps: int, every: float, stuck: bool):
+    """A run in a process group of its own; its player, once there is one; and its end, whatever the test does."""
+    code = SCRIPT.format(settings=SETTINGS, max_steps=max_steps, every=every, folder=str(tmp_path / "run"))
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    if stuck:
+        environ["DQNITRO_TEST_STUCK"] = str(tmp_path / "stuck")
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env=environ, text=True, stderr=subprocess.PIPE, start_new_session=True
+    )
+    everybody: set[int] = set()
+    try:
+        yield process, everybody
+    finally:
+        for pid in {process.pid, *everybody}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.communicate()
+
+
+def until(condition, process, everybody) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]
+        everybody.update(family(process.pid))
+        time.sleep(0.05)
+    everybody.update(family(process.pid))
+
+
+def test_a_trainer_that_is_killed_takes_its_player_along_even_one_that_is_stuck(tmp_path, monkeypatch):
+    before, run = shared_files(), tmp_path / "run"
+    # A checkpoint after every tick, so that there is one of a moment shortly before.
+    with running(tmp_path, max_steps=100_000, every=1e-6, stuck=True) as (process, everybody):
+        until((tmp_path / "stuck").exists, process, everybody)
+        assert int(checkpoint.complete(run / "checkpoints")[-1].name) > 50
+        assert players(everybody)
+        process.kill()
+        process.wait()
+        assert gone(everybody, within_s=5)
+        assert shared_files() == before
+    # And the run goes on as if nothing had happened.
+    in_threads(monkeypatch)
+    whole = train(Config(**SETTINGS, max_steps=300))
+    rest = resume(run, max_steps=300, checkpoint_every_s=0.0)
+    assert (whole.steps, whole.updates, whole.mean_score) == (rest.steps, rest.updates, rest.mean_score)
+    pairs = zip(whole.agent.learner.online.parameters(), rest.agent.learner.online.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_ctrl_c_reaches_everybody_and_only_the_trainer_answers(tmp_path):
+    before, metrics = shared_files(), tmp_path / "run" / "metrics.jsonl"
+    with running(tmp_path, max_steps=0, every=0.0, stuck=False) as (process, everybody):
+        until(lambda: metrics.is_file() and metrics.stat().st_size > 0, process, everybody)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        _, err = process.communicate(timeout=30)
+        assert process.returncode == 130 and err == "", err
+        assert gone(everybody, within_s=5)
+    assert shared_files() == before
+    assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] > 0
+
+
+def test_a_script_that_trains_at_its_top_level_is_told_about_the_guard(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(settings=SETTINGS, max_steps=50, every=0.0, folder=str(tmp_path / "run")))
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    out = subprocess.run([sys.executable, str(script)], env=environ, text=True, capture_output=True, timeout=60)
+    assert out.returncode == 1
+    last = out.stderr.strip().splitlines()[-1]
+    assert "could not start" in last and "if __name__ == '__main__':" in last

@@ -1,0 +1,138 @@
+"""The device runner without a GPU: the same parts, called one after the other on a stand-in for the machines."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from dqnitro.config import Config
+from dqnitro.run.device import DeviceAgent, Graphs, ticks
+
+SIZE = 36
+GAME = 6  # steps of a game
+
+
+class Catch:
+    """n games of `GAME` steps: a bright bar is on the left or on the right; action 1 is right for right, 0 for left.
+
+    Like machines on a card: a finished game is away until the next graph begins, then its next game is started, and the
+    graph after that it is back.
+    """
+
+    n_actions = 2
+
+    def __init__(self, n: int) -> None:
+        self.obs = torch.zeros((n, 4, SIZE, SIZE), dtype=torch.uint8)
+        self.actions = torch.zeros(n, dtype=torch.int64)
+        self.away = torch.zeros(n, dtype=torch.int32)
+        self._left = torch.full((n,), GAME)
+        self._side = torch.arange(n) % 2
+        self._reward, self._over = torch.zeros(n), torch.zeros(n, dtype=torch.bool)
+        self.played = 0
+        self._draw(torch.ones(n, dtype=torch.bool), fresh=True)
+
+    def _draw(self, which: torch.Tensor, fresh: bool) -> None:
+        new = torch.where(which[:, None, None, None], 0 if fresh else self.obs.roll(-1, 1), self.obs)
+        half = torch.arange(SIZE)[None, :] // (SIZE // 2) == self._side[:, None]
+        new[which, 3] = (half[which][:, None, :] * 200).expand(-1, SIZE, SIZE).to(torch.uint8)
+        self.obs.copy_(new)
+
+    def step(self) -> None:
+        here = self.away == 0
+        self.played += int(here.sum())
+        self._reward = torch.where(self.actions == self._side, 1.0, -1.0) * here
+        self._left = self._left - here.long()
+        self._over = here & (self._left == 0)
+        self.away[self._over] = 1
+        self._side = torch.where(here, (self._side * 5 + self._left + torch.arange(len(here))) % 2, self._side)
+        self._draw(here, fresh=False)
+
+    def admit(self) -> None:
+        ready = self.away == 3
+        self.away[self.away == 1] = 2
+        self.away[ready] = 0
+        self._left[ready] = GAME
+        self._draw(ready, fresh=True)
+
+    def begin_games(self) -> None:
+        self.away[self.away == 2] = 3
+
+    def outcome(self):
+        return self._reward, self._over, torch.zeros_like(self._over), self._over
+
+
+def config(**changes) -> Config:
+    base = Config(
+        env_id="pong", n_envs=8, screen_size=SIZE, network="small", hidden_units=32, replay="frames", replay_capacity=8 * 400,
+        first_fill_steps=200, batch_size=32, steps_per_update=4.0, epsilon_decay_steps=2_000, target_sync_steps=256,
+        learning_rate=1e-3, n_step=1, gamma=0.5, wrappers=("no-grad", "fused-adam"), torch_threads=1,
+    )  # fmt: skip
+    return base.replace(**changes)
+
+
+def agent(c: Config) -> DeviceAgent:
+    torch.manual_seed(c.seed)
+    return DeviceAgent(c, torch.device("cpu"), Catch(c.n_envs))
+
+
+def test_steps_games_and_updates_are_counted():
+    a = agent(config())
+    seen = list(itertools.islice(ticks(a), 40))
+    assert seen[-1].steps == a.player.played  # machines that were away did not step
+    games = [end for tick in seen for end in tick.ends]
+    assert games and all(end.steps == GAME and -GAME <= end.score <= GAME for end in games)
+    # one update for every four vector-step decisions after the fill, counted in vector steps
+    filled = next(i for i, tick in enumerate(seen) if tick.steps >= 200)
+    vector_steps = (len(seen) - 1 - filled) * 16
+    assert seen[-1].updates == vector_steps * 8 // 4
+
+
+def test_it_learns():
+    a = agent(config(epsilon_decay_steps=1_500))
+    run = ticks(a)
+    early = [end.score for tick in itertools.islice(run, 6) for end in tick.ends]
+    late = [end.score for tick in itertools.islice(run, 60) for end in tick.ends][-40:]
+    assert sum(early) / len(early) < 3
+    assert sum(late) / len(late) > 5
+
+
+@pytest.mark.parametrize(("n_envs", "steps_per_update"), [(8, 4.0), (8, 3.0), (8, 64.0), (16, 5.0)])
+def test_owed_updates_are_never_lost(n_envs, steps_per_update):
+    a = agent(config(n_envs=n_envs, steps_per_update=steps_per_update))
+    graphs = Graphs(a)
+    total = sum(sum(graphs.plan(0, first, 16)) for first in range(0, 160 * 16, 16))
+    assert total == int(160 * 16 * n_envs / steps_per_update)
+
+
+def test_a_saved_run_goes_on_as_if_it_had_not_stopped():
+    def ends_after(stop_at: int | None):
+        a = agent(config())
+        run = ticks(a)
+        for _ in range(stop_at or 30):
+            next(run)
+        if stop_at is None:
+            return [p.clone() for p in a.learner.online.parameters()]
+        arrays, record = a.get_state()
+        b = agent(config())
+        b.player = a.player  # the stand-in has no state of its own to save
+        b.set_state(arrays, record)
+        more = ticks(b)
+        for _ in range(30 - stop_at):
+            next(more)
+        return [p.clone() for p in b.learner.online.parameters()]
+
+    for x, y in zip(ends_after(None), ends_after(20), strict=True):
+        assert torch.equal(x, y)
+
+
+def test_the_target_follows_at_its_period():
+    a = agent(config())
+    run = ticks(a)
+    distances = []
+    for _ in range(40):
+        next(run)
+        pairs = zip(a.learner.online.parameters(), a.learner.target.parameters(), strict=True)
+        distances.append(sum(float((x - y).abs().sum()) for x, y in pairs))
+    assert max(distances) > 0 and any(b < a for a, b in itertools.pairwise(distances))
