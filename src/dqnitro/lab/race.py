@@ -45,6 +45,16 @@ NOTES = {
 }
 
 
+def make_room_for_compiled(config: Config) -> None:
+    """torch.compile keeps 8 versions of a function and then quietly runs it uncompiled; every racer's update is a version."""
+    if "compile" in config.wrappers:
+        import torch._dynamo
+
+        limits = torch._dynamo.config
+        limits.recompile_limit = max(limits.recompile_limit, 256)
+        limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, 1024)
+
+
 class Racer:
     """One agent that trains for some seconds whenever it is asked, and counts what it did in that time."""
 
@@ -54,6 +64,7 @@ class Racer:
         self.config = config
         # The number of threads belongs to the process, so it is put back before every turn and after building.
         usual = torch.get_num_threads()
+        make_room_for_compiled(config)
         began = time.perf_counter()
         try:
             self.agent, self._ticks = make_run(measuring_config(config))
