@@ -6,7 +6,7 @@ import json
 import pytest
 
 from dqnitro import ladder, recipes
-from dqnitro.errors import ConfigError
+from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.lab import climbing, solve
 from dqnitro.lab.store import plain
 from lab import fake_race
@@ -70,6 +70,23 @@ def test_a_rung_that_fails_to_start_is_passed_over(monkeypatch):
     rows = rows_of(climbing.climb_ladder("CartPole-v1", ["fused-adam", "frame-replay"], minutes=0, rounds=2))
     assert rows["fused-adam"]["why"] == "failed to start: no kernel"
     assert rows["frame-replay"]["climbed"] == ["frame-replay"] and rows["frame-replay"]["on"] == "baseline"
+
+
+def test_a_rung_that_fails_while_it_runs_is_taken_out_from_under_the_others(monkeypatch):
+    turns = {}
+
+    def breaks_later(config):
+        fused = "fused-adam" in config.wrappers and config.replay == "plain"
+        turns[fused] = turns.get(fused, 0) + 1
+        if fused and turns[fused] > 2:  # building asks once, the first round once more
+            raise DivergedError(7, float("nan"))
+        return speed(config)
+
+    fake_race.use(monkeypatch, breaks_later)
+    rows = rows_of(climbing.climb_ladder("CartPole-v1", ["fused-adam", "frame-replay"], minutes=0, rounds=3))
+    assert rows["fused-adam"]["state"] == "skipped" and "the loss became nan at update 7" in rows["fused-adam"]["why"]
+    assert rows["frame-replay"]["on"] == "baseline" and rows["frame-replay"]["fps"].n == 3
+    assert rows["frame-replay"]["gain"].mean == pytest.approx(3.0)  # both rungs are in force there
 
 
 def test_the_replay_ratio_is_measured_and_marked(monkeypatch):

@@ -107,6 +107,20 @@ class Steady:
     def close(self): ...
 
 
+class Failing(Steady):
+    """Breaks in its second turn."""
+
+    closed = False
+
+    def rate(self, seconds):
+        if self.turns == 1:
+            raise RuntimeError("the card fell off the bus\nand more")
+        return super().rate(seconds)
+
+    def close(self):
+        self.closed = True
+
+
 def make_race(minutes=0.0, **racers):
     r = race.Race(minutes)
     r.racers.update(racers)
@@ -117,6 +131,25 @@ def test_ctrl_c_keeps_whole_rounds_only():
     r = make_race(a=Steady(1.0), b=Steady(2.0, stop_at=3))
     assert r.run(10, 0.1) == {"a": [1.0, 1.0], "b": [2.0, 2.0]}
     assert r.interrupted == "SIGINT" and r.rounds == 2
+
+
+def test_who_fails_in_a_turn_is_out_and_the_others_go_on():
+    bad = Failing(3.0)
+    r = make_race(a=Steady(1.0), bad=bad, b=Steady(2.0))
+    assert r.run(4, 0.1) == {"a": [1.0] * 4, "b": [2.0] * 4}
+    assert r.skipped == {"bad": "failed while it ran: the card fell off the bus"} and bad.closed and r.rounds == 4
+
+
+def test_a_racer_that_breaks_while_it_warms_up_is_closed():
+    closed = []
+
+    def breaks(agent):
+        close, agent.close = agent.close, lambda: (closed.append(True), close())
+        raise RuntimeError("no")
+
+    with pytest.raises(RuntimeError):
+        race.Racer(config(), breaks)
+    assert closed
 
 
 def test_ctrl_c_before_the_first_round_is_over_is_no_result():

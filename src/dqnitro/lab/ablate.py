@@ -21,6 +21,8 @@ def _run(race: Race, rounds: int, seconds: float) -> None:
     if WHOLE not in race.racers:
         raise ConfigError(f"the whole cannot run: {race.skipped.get(WHOLE, 'unknown')}")
     race.run(rounds, seconds)
+    if WHOLE not in race.rates:
+        raise ConfigError(f"the whole cannot run: {race.skipped[WHOLE]}")
     if not race.rounds:
         raise ConfigError("no round was completed", "give more --minutes")
 

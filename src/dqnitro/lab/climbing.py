@@ -65,6 +65,18 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
     return stands
 
 
+def take_out_failed(stands: list[Stand], race: Race) -> None:
+    """Rungs that failed while they ran get their reason; what stood on them is compared with the next row below."""
+    if BASELINE not in race.rates:
+        raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
+    on = {s.name: s.on for s in stands}
+    for stand in stands:
+        if stand.why is None and stand.name not in race.rates:
+            stand.why = race.skipped[stand.name]
+        while stand.on is not None and stand.on not in race.rates:
+            stand.on = on[stand.on]
+
+
 def row_of(stand: Stand, race: Race) -> dict[str, Any]:
     """One row of the table, as plain data."""
     rung = ladder.RUNGS.get(stand.name)
@@ -107,6 +119,7 @@ def climb_ladder(
         race.run(rounds, seconds)
         if not race.rounds:
             raise ConfigError("no round was completed", "give more --minutes, or fewer --rungs")
+        take_out_failed(stands, race)
         rows = [row_of(stand, race) for stand in stands]
         notes = facts_of(race)
         add_times(rows, {s.name: s for s in stands}, solved)

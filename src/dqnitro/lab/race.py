@@ -7,13 +7,15 @@ it only goes on training. All racers take a turn in every round, so a machine th
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import os
 import time
 from collections.abc import Callable
 from typing import Any
 
 from dqnitro.config import Config
-from dqnitro.errors import UserError
+from dqnitro.errors import DivergedError, UserError
 from dqnitro.lab.measure import interleave
 from dqnitro.loop import PHASES
 from dqnitro.machine import usable_cores
@@ -27,6 +29,17 @@ MAX_TURN_FACTOR = 20.0
 BUSY = 0.5  # load per core from which on a result says that the machine was not ours alone
 
 Change = Callable[[Any], None]
+
+# A setting that cannot work, a compiler that is missing, a library without a kernel, a loss that became NaN.
+FAILURES = (UserError, DivergedError, RuntimeError, MemoryError, OSError, ImportError)
+
+
+def reason(e: Exception, words: str) -> str:
+    """One line: the first of what a library has to say."""
+    if isinstance(e, UserError):
+        return str(e)
+    first = (str(e) or type(e).__name__).strip().splitlines()[0]
+    return f"{words}: {first[:200]}"
 
 
 def measuring_config(config: Config) -> Config:
@@ -68,10 +81,14 @@ class Racer:
         began = time.perf_counter()
         try:
             self.agent, self._ticks = make_run(measuring_config(config))
-            if change is not None:
-                change(self.agent)
-            while next(self._ticks).updates < WARM_UPDATES:
-                pass
+            try:
+                if change is not None:
+                    change(self.agent)
+                while next(self._ticks).updates < WARM_UPDATES:
+                    pass
+            except BaseException:
+                self.agent.close()
+                raise
             # What the config asked for, or what its runner leaves to the learner.
             self._threads = torch.get_num_threads()
         finally:
@@ -91,15 +108,17 @@ class Racer:
         before = dict(a.phases.seconds)
         steps, updates, ticks = a.clock.steps, a.clock.updates, 0
         begin = clock()
-        # One look at the clock a tick is all that measuring costs here; see `measuring_share`.
-        while (spent := clock() - begin) < seconds or (
-            a.clock.updates == updates and spent < seconds * MAX_TURN_FACTOR
-        ):
-            next(self._ticks)
-            ticks += 1
-        synchronize(a)
+        try:
+            # One look at the clock a tick is all that measuring costs here; see `measuring_share`.
+            while (spent := clock() - begin) < seconds or (
+                a.clock.updates == updates and spent < seconds * MAX_TURN_FACTOR
+            ):
+                next(self._ticks)
+                ticks += 1
+            synchronize(a)
+        finally:
+            torch.set_num_threads(usual)
         spent = clock() - begin
-        torch.set_num_threads(usual)
         self.seconds += spent
         self.steps += a.clock.steps - steps
         self.updates += a.clock.updates - updates
@@ -200,40 +219,52 @@ class Race:
         self._say(f"building {name}")
         try:
             self.racers[name] = Racer(config, change)
-        except UserError as e:
-            self.skipped[name] = str(e)
-            return None
-        except (RuntimeError, MemoryError, OSError, ImportError) as e:
-            # A compiler that is missing, a library without a kernel: the others can still be measured.
-            first = (str(e) or type(e).__name__).strip().splitlines()[0]
-            self.skipped[name] = f"failed to start: {first[:200]}"
+        except FAILURES as e:  # the others can still be measured
+            self.skipped[name] = reason(e, "failed to start")
             return None
         return self.racers[name]
 
     def run(self, rounds: int, seconds: float, fewest: int = 3) -> dict[str, list[float]]:
-        """Rates by name, one a round. Fewer rounds, and shorter turns, where the minutes do not suffice; Ctrl-C ends early."""
+        """Rates by name, one a round. Fewer rounds, and shorter turns, where the minutes do not suffice; a signal ends early.
+
+        Who fails in a turn is out, with the reason in `skipped`.
+        """
         count = max(1, len(self.racers))
         if self.left_s() < count * seconds * fewest:
             seconds = max(0.05, self.left_s() / (count * fewest))
         self.seconds = seconds
         self.rates = {name: [] for name in self.racers}
-        pending: dict[str, float] = {}
+        turns = {name: functools.partial(self._turn, name) for name in self.racers}
+        done: dict[str, float] = {}
         with Signals().installed() as signals:
-            for r, name, rate in interleave({n: x.rate for n, x in self.racers.items()}, rounds, seconds):
+            for r, name, rate in interleave(turns, rounds, seconds):
                 if signals.caught:
                     self.interrupted = signals.caught
                     break
-                pending[name] = rate
-                self._say(f"round {r + 1}: {name} {rate:,.0f} steps/s")
-                if len(pending) == len(self.racers):
-                    for n, value in pending.items():
-                        self.rates[n].append(value)
-                    pending = {}
-                    if r + 1 >= fewest and self.left_s() < count * seconds:
-                        break
+                done[name] = rate
+                if not math.isnan(rate):
+                    self._say(f"round {r + 1}: {name} {rate:,.0f} steps/s")
+                if len(done) < len(turns):
+                    continue
+                for n in self.racers:
+                    self.rates[n].append(done[n])
+                done = {}
+                if r + 1 >= fewest and self.left_s() < count * seconds:
+                    break
         if self.interrupted and not self.rounds:
             raise KeyboardInterrupt
         return self.rates
+
+    def _turn(self, name: str, seconds: float) -> float:
+        if name not in self.racers:
+            return math.nan
+        try:
+            return self.racers[name].rate(seconds)
+        except FAILURES as e:
+            self.skipped[name] = reason(e, "failed while it ran")
+            self.racers.pop(name).close()
+            del self.rates[name]
+            return math.nan
 
     @property
     def rounds(self) -> int:

@@ -131,6 +131,8 @@ def measure_knobs(
         except UserError as e:
             race.skipped[knob.name] = str(e)
     race.run(rounds, seconds, fewest=FEWEST_ROUNDS)
+    if START not in race.rates:
+        raise ConfigError(f"the recipe cannot run: {race.skipped[START]}")
     return [_evidence(race, knob) for knob in knobs]
 
 
@@ -181,9 +183,10 @@ def confirm(
         for knob in knobs:
             all_turned = all_turned.turn(knob)
         race.build(name, all_turned.config())
-    if START not in race.racers:
+    if START in race.racers:
+        race.run(rounds, seconds, fewest=FEWEST_ROUNDS)
+    if START not in race.rates:
         return [], None
-    race.run(rounds, seconds, fewest=FEWEST_ROUNDS)
     ratios = {n: ratio_interval(race.rates[n], race.rates[START]) for n in options if n in race.racers}
     best = max(ratios, key=lambda n: ratios[n].mean, default=None)
     if best is None or not is_faster(ratios[best]):
