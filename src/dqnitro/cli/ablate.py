@@ -16,7 +16,7 @@ Examples
   dqnitro ablate auto --game breakout
   dqnitro ablate cost                     where does the CPU go: no sampling, no optimiser, no loss; without episodic
                                           life, clipping, reshape
-  dqnitro ablate cost --recipe fast --rounds 10
+  dqnitro ablate cost --recipe fast --rounds 20
   dqnitro ablate --json --out results/ablate.json
 
 A ratio under 1x: slower without it, so it pays. `cost` gives wrong agents on purpose; only their speed is looked at.
@@ -30,8 +30,8 @@ def make_parser() -> Parser:
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="baseline", help="cost: whose work is taken apart (default: baseline)")
     p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
-    p.add_argument("--rounds", type=int, default=6, metavar="N", help="rounds, if the minutes suffice (default: 6)")
-    p.add_argument("--seconds", type=float, default=2.0, metavar="S", help="seconds a turn (default: 2)")
+    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if the minutes suffice (default: 10)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
     p.add_argument("--quiet", action="store_true", help="no word on progress")
     p.add_argument("--json", action="store_true", help="the result as JSON on stdout")

@@ -24,7 +24,7 @@ Examples
   dqnitro ladder                                   Pong, every rung that this machine can use, in some 8 minutes
   dqnitro ladder --same-learning                   only rungs that promise the same learning (exact, close)
   dqnitro ladder breakout --rungs frame-replay,console,bfloat16
-  dqnitro ladder --minutes 30 --rounds 12          narrower intervals
+  dqnitro ladder --minutes 30 --rounds 40          narrower intervals
   dqnitro ladder --solved runs/pong-baseline-s1-.. time to solve, from runs that solved the game
   dqnitro ladder --json --out results/ladder-2-cores.json
 
@@ -46,8 +46,8 @@ def make_parser() -> Parser:
     p.add_argument("--rungs", metavar="A,B", help="climb these, in this order (default: all)")
     p.add_argument("--same-learning", action="store_true", help="only rungs that promise exact or close")
     p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
-    p.add_argument("--rounds", type=int, default=6, metavar="N", help="rounds, if the minutes suffice (default: 6)")
-    p.add_argument("--seconds", type=float, default=2.0, metavar="S", help="seconds a turn (default: 2)")
+    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if the minutes suffice (default: 10)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
     p.add_argument(
         "--solved", nargs="+", action="extend", default=[], metavar="RUN", help="folders of runs that solved the game"
     )

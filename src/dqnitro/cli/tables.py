@@ -96,7 +96,7 @@ def check_turns(rounds: int, seconds: float, minutes: float) -> None:
     if rounds < 1:
         raise ConfigError(f"--rounds must be at least 1, got {rounds}", "3 or more give an interval")
     if not seconds > 0:
-        raise ConfigError(f"--seconds must be over 0, got {seconds:g}", "2 is a good turn")
+        raise ConfigError(f"--seconds must be over 0, got {seconds:g}", "1 is a good turn")
     if minutes < 0:
         raise ConfigError(f"--minutes must be at least 0, got {minutes:g}", "0 means no limit")
 

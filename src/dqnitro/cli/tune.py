@@ -36,8 +36,8 @@ def make_parser() -> Parser:
     p.add_argument(
         "--minutes", type=float, default=10.0, metavar="M", help="bound of the measuring (default: 10; 0: none)"
     )
-    p.add_argument("--rounds", type=int, default=6, metavar="N", help="rounds, if the minutes suffice (default: 6)")
-    p.add_argument("--seconds", type=float, default=1.5, metavar="S", help="seconds a turn (default: 1.5)")
+    p.add_argument("--rounds", type=int, default=8, metavar="N", help="rounds, if the minutes suffice (default: 8)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
     p.add_argument("--dry-run", action="store_true", help="measure and show, but keep nothing")
     p.add_argument("--forget", action="store_true", help="drop what was found on this machine")
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")

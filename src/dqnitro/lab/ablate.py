@@ -28,7 +28,7 @@ def _run(race: Race, rounds: int, seconds: float) -> None:
 
 
 def ablate(
-    game: str, recipe: str = "fast", *, minutes: float = 8.0, rounds: int = 6, seconds: float = 2.0,
+    game: str, recipe: str = "fast", *, minutes: float = 8.0, rounds: int = 10, seconds: float = 1.0,
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """The recipe, and the recipe without each of its rungs, in turns."""
@@ -150,7 +150,7 @@ def cost_config(game: str, recipe: str, changes: dict[str, Any]) -> tuple[Config
 
 
 def cost(
-    game: str, recipe: str = "baseline", *, minutes: float = 8.0, rounds: int = 6, seconds: float = 2.0,
+    game: str, recipe: str = "baseline", *, minutes: float = 8.0, rounds: int = 10, seconds: float = 1.0,
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """The recipe without sampling, without the optimiser, ...: how much of a step's time each piece takes."""

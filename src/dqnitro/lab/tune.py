@@ -250,7 +250,7 @@ def _dropped(before: Choice, after: Choice, rows: Sequence[dict[str, Any]], knob
 
 
 def tune(
-    game: str, names: Sequence[str] = tuned.RECIPES, *, minutes: float = 10.0, rounds: int = 6, seconds: float = 1.5,
+    game: str, names: Sequence[str] = tuned.RECIPES, *, minutes: float = 10.0, rounds: int = 8, seconds: float = 1.0,
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None, write: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """Tune recipes one after the other and store what was found; the result is what lab/store.py keeps."""
