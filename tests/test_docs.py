@@ -1,8 +1,11 @@
 """The documents are true: the README's example runs, the table of settings is the code's, the file map names what is there."""
 
 import importlib.util
+import json
 import pathlib
 import re
+
+from report import fake_results
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -15,12 +18,38 @@ def test_the_example_in_the_readme_runs(capsys):
     assert re.search(r"steps after \d+ steps", out) and "mean score" in out
 
 
-def test_the_table_of_settings_is_the_configs():
-    spec = importlib.util.spec_from_file_location("make_settings", ROOT / "docs" / "make_settings.py")
+def generator(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_settings_is_the_configs():
+    module = generator("make_settings")
     page = module.PAGE.read_text()
     assert module.render(page) == page, "run: python docs/make_settings.py"
+
+
+def test_the_ladder_document_is_what_the_stored_results_say():
+    module = generator("make_ladder")
+    assert module.PAGE.read_text(encoding="utf-8") == module.render(module.find()), "run: python docs/make_ladder.py"
+
+
+def test_the_ladder_document_puts_measurements_beside_the_notes(tmp_path):
+    module = generator("make_ladder")
+    assert "No ladder is stored" in module.render([])
+    data = fake_results.ladder()
+    data["rows"][3]["notes_say"] = "60 | 80\nframes"
+    (tmp_path / "ladder-made-up.json").write_text(json.dumps(data))
+    text = module.render(module.find(tmp_path))
+    assert "No ladder is stored" not in text and "**3.37× [3.27, 3.47]**" in text and "**20.4× [19.8, 21.0]**" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| `console`")]
+    cells = re.split(r"(?<!\\) \| ", row.strip("| "))
+    assert len(cells) == module.COLUMNS.strip("| ").count("|") + 1
+    assert cells[1:] == ["41 [40, 42]", "1.24× [1.21, 1.28]", "1.37× [1.33, 1.41]", "32", "6 h 46 min (projected)", "exact", "60 \\| 80 frames"]  # fmt: skip
+    for name, _, why in fake_results.SKIPPED:
+        assert f"- `{name}`: {why}" in text
 
 
 def test_the_file_map_of_the_readme_names_every_module_and_nothing_else():

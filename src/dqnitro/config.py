@@ -84,7 +84,9 @@ class Config:
     priority_beta_steps: int = _doc(100_000, "steps until the importance correction is complete")
 
     # --- speed
-    runner: str = _doc("inline", "who does what where: inline (one process), processes (play and train apart), device (all on one GPU)")
+    runner: str = _doc(
+        "inline", "who does what where: inline (one process), processes (play and train apart), device (all on one GPU)"
+    )
     slack_steps: int = _doc(
         0,
         "processes: steps that play may run ahead of training (0: the inline run, bit for bit); whole vector steps count",

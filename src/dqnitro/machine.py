@@ -89,11 +89,17 @@ def commit() -> str:
         return "unknown"
 
 
+def command() -> str:
+    """What to type to get the same again; `python -m dqnitro` is called by its file."""
+    name = pathlib.Path(sys.argv[0]).name
+    return shlex.join(["dqnitro" if name == "__main__.py" else name, *sys.argv[1:]])
+
+
 def provenance() -> dict[str, Any]:
     """All of it, for a result's JSON."""
     return {
         "machine": machine(),
         "versions": versions(),
         "commit": commit(),
-        "command": shlex.join([pathlib.Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command(),
     }

@@ -119,14 +119,20 @@ class Chromium:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def press(self, key: str) -> None:
-        code = {"Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "Home": 36, "End": 35, "Escape": 27, " ": 32}[key]
-        for kind in ("rawKeyDown", "keyUp"):
+        code = {
+            "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35, "Escape": 27,
+            "Enter": 13, " ": 32,
+        }[key]  # fmt: skip
+        # A key with a text is pressed as people do: the browser then sends keypress, too, which activates buttons.
+        text = {"Enter": {"text": "\r"}}.get(key, {})
+        for kind, more in (("keyDown", text) if text else ("rawKeyDown", {}), ("keyUp", {})):
             self.call(
                 "Input.dispatchKeyEvent",
                 type=kind,
                 key=key,
                 code="Space" if key == " " else key,
                 windowsVirtualKeyCode=code,
+                **more,
             )
 
     def screenshot(self, path: pathlib.Path, whole: bool = True) -> None:

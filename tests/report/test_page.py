@@ -1,5 +1,6 @@
 """The file: complete in every state, escaped, small, self-contained, written at once or not at all."""
 
+import importlib.resources
 import json
 import os
 import pathlib
@@ -18,7 +19,7 @@ from dqnitro.cli import main
 from dqnitro.config import FIELDS
 from dqnitro.errors import CheckpointError
 from dqnitro.report import write_run_page
-from dqnitro.report.page import asset, esc, json_block
+from dqnitro.report.page import SCRIPTS, STYLES, esc, json_block, program, style
 from dqnitro.report.run import EVENTS
 from dqnitro.report.run_page import EMBED_BYTES, STATES, duration, game_name, rate
 from report import fake_run
@@ -155,7 +156,12 @@ def test_escapes() -> None:
 
 
 def test_assets_cannot_close_their_own_element() -> None:
-    assert "</" not in asset("page.js") and "</" not in asset("page.css")
+    assert "</" not in program() and "</" not in style()
+
+
+def test_every_asset_is_in_the_page() -> None:
+    folder = importlib.resources.files("dqnitro.report").joinpath("assets")
+    assert sorted(f.name for f in folder.iterdir()) == sorted((*SCRIPTS, *STYLES))
 
 
 def test_the_page_asks_for_nothing_from_outside(tmp_path: pathlib.Path) -> None:

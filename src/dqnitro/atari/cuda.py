@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 PACKAGE = f"{__package__}.on_cuda"
-_SOURCES = sorted(Path(__file__).parent.glob("*.py"))
 
 
 class CudaUnavailable(RuntimeError):
@@ -74,7 +73,7 @@ def _mend_numpy() -> None:
     import numpy as np
 
     if not hasattr(np, "row_stack"):
-        np.row_stack = np.vstack  # type: ignore[attr-defined]
+        np.vstack = np.vstack  # type: ignore[attr-defined]
 
 
 def compile_units(capability: tuple[int, int]) -> dict[str, str]:
@@ -119,10 +118,24 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("DQNITRO_CACHE") or Path(root) / "dqnitro")
 
 
+def _sources() -> list[Path]:
+    """The kernels' module and all that it imports from this package, as compiled for CUDA."""
+    here = Path(__file__).parent
+    todo, seen = [here / "kernels.py", here / "target_cuda.py"], set()
+    while todo:
+        path = todo.pop()
+        if path in seen or path.name == "target.py" or not path.exists():
+            continue
+        seen.add(path)
+        names = re.findall(r"^from \.(\w+) import|^from \. import (\w+)", path.read_text(), re.MULTILINE)
+        todo += [here / f"{a or b}.py" for a, b in names]
+    return sorted(seen)
+
+
 def build(capability: tuple[int, int]) -> tuple[bytes, dict[str, str]]:
     """The program and the names of its kernels: from the cache, or compiled (half a minute to a minute)."""
     digest = hashlib.sha256(str(capability).encode())
-    for path in _SOURCES:
+    for path in _sources():
         digest.update(path.read_bytes())
     base = _cache_folder() / f"console-sm{capability[0]}{capability[1]}-{digest.hexdigest()[:16]}"
     code, names = base.with_suffix(".cubin"), base.with_suffix(".json")

@@ -14,10 +14,10 @@ from numba import cuda
 from numba.cuda.types import float64
 from numpy import int32, int64, uint8
 
+from .games import G_SIZE
 from .layout import *
 from .resize_other import block_pixel, float_pixel, linear_pixel
 from .resize_plan import COPY, FLOAT, INTEGER, LINEAR, WIDTH, Plan
-from .games import G_SIZE
 from .rng import MT_SIZE
 from .stepper import *
 from .target import (

@@ -149,11 +149,17 @@ class CudaVec(VectorEnv):
     def launch_step(self) -> None:
         """A step with the actions in `self.actions`; a graph may record it."""
         n, k = self.num_envs, self.machines_per_warp
-        blocks = -(-n // k)
+        blocks, threads = self._grid(n, k)
         self._kernels.launch(
-            "step_kernel", blocks, LANES, self._at.data_ptr(), n, k, self._sticky, int(self.resets_aside)
+            "step_kernel", blocks, threads, self._at.data_ptr(), n, k, self._sticky, int(self.resets_aside)
         )
         self.launch_show()
+
+    def _grid(self, n: int, per_warp: int) -> tuple[int, int]:
+        """Blocks of as many warps as fit a processor: the others stay free for whoever shares the card."""
+        warps = -(-n // per_warp)
+        together = min(WARPS_PER_PROCESSOR, warps)
+        return -(-warps // together), LANES * together
 
     def launch_show(self) -> None:
         p = self._plan
@@ -169,7 +175,8 @@ class CudaVec(VectorEnv):
     def launch_starts(self) -> None:
         """Begin games aside: on a stream of its own, beside steps, after `launch_admit` and before the next one."""
         n = self.num_envs
-        self._kernels.launch("start_kernel", n, LANES, self._at.data_ptr(), n, 1, self._sticky)
+        blocks, threads = self._grid(n, 1)
+        self._kernels.launch("start_kernel", blocks, threads, self._at.data_ptr(), n, 1, self._sticky)
 
     def write_frames_to(self, ring: Any, head: Any) -> None:
         """Every newest frame also goes to `ring[head[0]]` (uint8 [slots, n, height, width]; int64 [1])."""

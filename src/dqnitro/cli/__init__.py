@@ -11,7 +11,7 @@ COMMANDS = {
     "train": "train an agent until it is solved, a limit is reached, or Ctrl-C",
     "play": "watch, record or score a trained agent",
     "runs": "list what is there: game, recipe, score, speed, state",
-    "report": "write a run's page again",
+    "report": "write the page of runs, of the lab's results, or of both",
     "env": "this machine, the versions, and what `auto` would choose and why",
     "ladder": "climb from the textbook DQN to the fastest: what each speed-up buys here",
     "sweep": "one setting over values: speed and score, over wall clock and steps",

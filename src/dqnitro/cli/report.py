@@ -5,44 +5,80 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
+from typing import Any
 
 from dqnitro.cli.flags import Parser
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
-Write the page of a run: curves, speed, settings, machine and video in one HTML file that opens anywhere.
+Write a page: one HTML file that opens anywhere, without a network.
 
 Examples
-  dqnitro report runs/pong-auto-s1-...                  writes page.html into the run's folder
-  dqnitro report runs/pong-auto-s1-... --out pong.html  somewhere else
-  dqnitro report runs/pong-auto-s1-... --json           where the page is, and the headline numbers
+  dqnitro report runs/pong-auto-s1-...             a run: curves, speed, settings, video; into its folder
+  dqnitro report ladders/pong-....json             a result of the lab: ladder, sweep, ablate, bench, profile, tune
+  dqnitro report results/*.json runs/pong-*        all of them on one page: runs by recipe, seeds with a band
+  dqnitro report runs/pong-auto-s1-... --json      where the page is, and the headline numbers
 
-A run may be in any state: one that is going on is shown as far as it got.
+A run may be in any state: one that is going on is shown as far as it got. Results of older versions stay readable.
+Where the page goes: a run's into its folder as page.html, a result's beside it as NAME.html, several into ./report.html.
 Exit codes: 0 done, 2 bad input.
 """
 
 
 def main(argv: list[str]) -> int:
-    p = Parser("report", "RUN [options]", DESCRIPTION)
-    p.add_argument("run", help="a run's folder")
-    p.add_argument("--out", metavar="FILE", help="where the page goes (default: RUN/page.html)")
+    p = Parser("report", "RUN|RESULT.json ... [options]", DESCRIPTION)
+    p.add_argument("sources", nargs="+", metavar="RUN|RESULT.json", help="folders of runs, files of results")
+    p.add_argument("--out", metavar="FILE", help="where the page goes")
     p.add_argument("--json", action="store_true", help="where the page is and the headline numbers, as JSON")
     args = p.parse(argv)
-    from dqnitro.report.page import write_page
-    from dqnitro.report.run_page import read_run, render_run
+    from dqnitro.report.result import read_sources
 
-    run_dir = pathlib.Path(args.run)
-    run = read_run(run_dir)
-    out = pathlib.Path(args.out) if args.out else run_dir / "page.html"
+    sources = [pathlib.Path(s) for s in args.sources]
+    runs, results = read_sources(sources)
+    out = pathlib.Path(args.out) if args.out else _place(sources)
     if out.is_dir():
         raise ConfigError(f"--out {out} is a folder", f"name a file: --out {out / 'page.html'}")
-    try:
-        write_page(out, render_run(run, out))
-    except OSError as e:
-        raise ConfigError(f"cannot write {out} ({e.strerror})", "give another place with --out") from e
+    _write(out, runs, results)
     if args.json:
-        json.dump({"page": str(out), "bytes": out.stat().st_size, **run.to_dict()}, sys.stdout, indent=1)
+        json.dump({"page": str(out), "bytes": out.stat().st_size, **_facts(runs, results)}, sys.stdout, indent=1)
         print()
     else:
         print(out)
     return 0
+
+
+def _place(sources: list[pathlib.Path]) -> pathlib.Path:
+    if len(set(sources)) > 1:
+        return pathlib.Path("report.html")
+    return sources[0].with_suffix(".html") if sources[0].is_file() else sources[0] / "page.html"
+
+
+def _write(out: pathlib.Path, runs: list[Any], results: list[Any]) -> None:
+    from dqnitro.report.page import write_page
+
+    try:
+        if _one_run(runs, results):
+            from dqnitro.report.run_page import render_run
+
+            write_page(out, render_run(runs[0], out))
+        else:
+            from dqnitro.report.lab_page import render_lab
+
+            write_page(out, render_lab(runs, results, out))
+    except OSError as e:
+        raise ConfigError(f"cannot write {out} ({e.strerror})", "give another place with --out") from e
+
+
+def _one_run(runs: list[Any], results: list[Any]) -> bool:
+    """A run's folder alone has a page of its own kind, with its settings and losses; a stored summary has none of that."""
+    return len(runs) == 1 and not results and runs[0].path.is_dir()
+
+
+def _facts(runs: list[Any], results: list[Any]) -> dict[str, Any]:
+    """One run alone has its facts at the top, as before there were results."""
+    if _one_run(runs, results):
+        return runs[0].to_dict()
+    return {
+        "runs": [r.to_dict() for r in runs],
+        "results": [{"file": str(r.path), "what": r.what, "game": r.game, "command": r.command} for r in results],
+    }

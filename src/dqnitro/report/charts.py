@@ -47,10 +47,10 @@ class Series:
         # Extremes alone would draw a cloud of dots as two bands with nothing between.
         shown = downsample(y, DOT_POINTS, between=4) if self.style == "dots" else downsample(y, LINE_POINTS)
         keep = [keep[i] for i in shown]
-        x = {axis: [_short(values[i], 9) for i in keep] for axis, values in self.x.items()}
+        x = {axis: [short(values[i], 9) for i in keep] for axis, values in self.x.items()}
         return {
             "name": self.name, "style": self.style, "color": self.color, "x": x,
-            "y": [_short(self.y[i]) for i in keep], "of": len(y),
+            "y": [short(self.y[i]) for i in keep], "of": len(y),
         }  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def stack(
     names = [p for p in about if any(p in parts for parts in rows.values())]
     names += sorted({p for parts in rows.values() for p in parts} - set(names))
     bars = [
-        {"label": label, "parts": [{"name": n, "value": _short(parts.get(n, 0.0))} for n in names]}
+        {"label": label, "parts": [{"name": n, "value": short(parts.get(n, 0.0))} for n in names]}
         for label, parts in rows.items()
         if sum(parts.values()) > 0
     ]
@@ -121,11 +121,11 @@ def strip(title: str, values: Sequence[float], mean: float, low: float, high: fl
     if len(values) > DOT_POINTS:
         values = sorted(values)
         values = [values[i] for i in downsample(values, DOT_POINTS)]
-    shown = [_short(v) for v in values]
+    shown = [short(v) for v in values]
     return {"kind": "strip", "title": title, "values": shown, "mean": mean, "low": low, "high": high, "name": name}
 
 
-def _short(value: float, digits: int = 5) -> float:
+def short(value: float, digits: int = 5) -> float:
     """As many digits as an eye can use: it keeps the page small."""
     v = float(f"{value:.{digits}g}")
     return int(v) if v.is_integer() and abs(v) < 1e15 else v
@@ -139,7 +139,7 @@ def _until(run: Run) -> dict[str, Any]:
     """All curves of a run end where the run ends, so that one looks down from chart to chart."""
     if run.wall_s is None or run.steps is None:
         return {}
-    return {"until": {"wall_s": _short(run.wall_s), "steps": run.steps}}
+    return {"until": {"wall_s": short(run.wall_s), "steps": run.steps}}
 
 
 def learning_curve(run: Run) -> Chart | None:

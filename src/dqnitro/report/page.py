@@ -13,7 +13,7 @@ import importlib.resources
 import json
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,11 @@ CONSOLE_ICON = (
     "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16' rx='3' "
     "fill='%231d4ed8'/%3E%3Cpath d='M3 4h1.6v5H3zM11.4 7H13v5h-1.6zM7.2 7.2h1.6v1.6H7.2z' fill='white'/%3E%3C/svg%3E"
 )
+
+STYLES = ("page.css", "lab.css")
+SCRIPTS = (
+    "elements.js", "scales.js", "explore.js", "xy.js", "stack.js", "strip.js", "tables.js", "bars.js", "page.js",
+)  # fmt: skip
 
 
 class Html(str):
@@ -36,14 +41,17 @@ class Cell:
     text: Any
     sort: Any = None
     css: str = ""
+    share: float | None = None  # drawn as a small bar behind the text, 0 to 1
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a table; a marked one survives the "only …" switch above the table."""
+    """A row of a table; a marked one survives the "only …" switch above the table. A row with a detail opens."""
 
     cells: Sequence[Any]
     marked: bool = False
+    detail: Html | None = None
+    name: str = ""  # an id, for charts that lead here
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class Table:
     filter_label: str = ""
     marked_label: str = ""  # text of the switch that leaves only marked rows; it is on when the page opens
     numeric: Sequence[int] = field(default_factory=tuple)  # columns set flush right
+    wide: Sequence[int] = field(default_factory=tuple)  # columns that a phone leaves out (the detail has them)
     css: str = ""
 
 
@@ -112,10 +121,10 @@ def table(t: Table) -> Html:
     if tools:
         tools = f'<div class="tools">{tools}<span class="count" role="status"></span></div>'
     head = "".join(
-        f'<th scope="col"{_css("number" if i in t.numeric else "")}><button type="button">{esc(name)}</button></th>'
+        f'<th scope="col"{_css(_column(t, i))}><button type="button">{esc(name)}</button></th>'
         for i, name in enumerate(t.columns)
     )
-    body = "".join(_row(row, t.numeric) for row in t.rows)
+    body = "".join(_row(row, t) for row in t.rows)
     return Html(
         f'<div class="table {esc(t.css)}">{tools}<div class="scroll"><table class="sortable">'
         f'<caption class="unseen">{esc(t.caption)}</caption>'
@@ -123,18 +132,49 @@ def table(t: Table) -> Html:
     )
 
 
-def _row(row: Row, numeric: Sequence[int]) -> str:
+def _row(row: Row, t: Table) -> str:
     out = []
     for i, raw in enumerate(row.cells):
         cell = raw if isinstance(raw, Cell) else Cell(raw)
-        css = " ".join(c for c in (cell.css, "number" if i in numeric else "") if c)
+        css = " ".join(c for c in (cell.css, _column(t, i), "" if cell.share is None else "meter") if c)
         sort = "" if cell.sort is None else f' data-sort="{esc(cell.sort)}"'
-        out.append(f"<td{_css(css)}{sort}>{esc(cell.text)}</td>")
-    return f"<tr{_css('marked' if row.marked else '')}>{''.join(out)}</tr>"
+        bar = "" if cell.share is None else f' style="--share:{100 * min(1.0, max(0.0, cell.share)):.1f}%"'
+        text = esc(cell.text)
+        if i == 0 and row.detail is not None:
+            text = Html(f'<button type="button" class="more" aria-expanded="true">{text}</button>')
+        out.append(f"<td{_css(css)}{sort}{bar}>{text}</td>")
+    name = f' id="{esc(row.name)}"' if row.name else ""
+    detail = "" if row.detail is None else f'<tr class="detail"><td colspan="{len(row.cells)}">{row.detail}</td></tr>'
+    return f"<tr{name}{_css('marked' if row.marked else '')}>{''.join(out)}</tr>{detail}"
+
+
+def _column(t: Table, i: int) -> str:
+    return " ".join(c for c, has in (("number", i in t.numeric), ("wide", i in t.wide)) if has)
 
 
 def _css(name: str) -> str:
     return f' class="{esc(name)}"' if name else ""
+
+
+def described(terms: Sequence[tuple[str, Any]]) -> Html:
+    """Terms with what they mean; what is empty is left out."""
+    pairs = "".join(f"<div><dt>{esc(k)}</dt><dd>{esc(v)}</dd></div>" for k, v in terms if v not in ("", None))
+    return Html(f'<dl class="described">{pairs}</dl>')
+
+
+def paragraph(text: Any, css: str = "") -> Html:
+    return Html(f"<p{_css(css)}>{esc(text)}</p>") if text else Html()
+
+
+def pair(*parts: Html) -> Html:
+    """Two columns on a wide screen."""
+    return Html(f'<div class="pair">{join(*parts)}</div>')
+
+
+def contents(links: Sequence[tuple[str, str]]) -> Html:
+    """Where to go on a long page: (id of a section, title)."""
+    shown = "".join(f'<li><a href="#{esc(name)}">{esc(title)}</a></li>' for name, title in links)
+    return Html(f'<nav class="contents" aria-label="sections"><ul>{shown}</ul></nav>')
 
 
 def command(label: str, text: str) -> Html:
@@ -160,10 +200,10 @@ def video(path: pathlib.Path, page: pathlib.Path, caption: str, embed_bytes: int
     )
 
 
-def axis_switch(axes: dict[str, str]) -> Html:
-    """One switch for the x axis of all charts that have both."""
+def axis_switch(axes: Mapping[str, str], name: str = "x-axis") -> Html:
+    """A switch for the x axis of all charts that have both; every switch of a page needs a name of its own."""
     options = "".join(
-        f'<label><input type="radio" name="x-axis" value="{esc(k)}"{" checked" if i == 0 else ""}><span>{esc(v)}</span></label>'
+        f'<label><input type="radio" class="x-axis" name="{esc(name)}" value="{esc(k)}"{" checked" if i == 0 else ""}><span>{esc(v)}</span></label>'
         for i, (k, v) in enumerate(axes.items())
     )
     return Html(f'<fieldset class="switch"><legend>over</legend>{options}</fieldset>')
@@ -171,7 +211,7 @@ def axis_switch(axes: dict[str, str]) -> Html:
 
 def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -> str:
     """The whole file."""
-    css, script = asset("page.css"), asset("page.js")
+    css, script = style(), program()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
@@ -200,6 +240,15 @@ def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -
 </body>
 </html>
 """
+
+
+def style() -> str:
+    return "".join(asset(name) for name in STYLES)
+
+
+def program() -> str:
+    """All files of the script as one: a file may use what stands in those before it, and nothing leaves the closure."""
+    return '"use strict";\n(() => {\n' + "\n".join(asset(name) for name in SCRIPTS) + "})();\n"
 
 
 def asset(name: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.errors import CheckpointError
+from dqnitro.report.values import items, mapping, number, read_object, shares
 
 Columns = dict[str, list[float]]  # name -> values, all of one length; NaN where a line had no number
 
@@ -90,21 +91,19 @@ class Run:
         return {"run": str(self.path), "env_id": self.env_id, **facts, "evaluation": self.evaluation}
 
 
-def number(x: Any) -> float | None:
-    """A finite number, or None: files hold null, NaN and, after a crash, anything."""
-    if isinstance(x, bool) or not isinstance(x, int | float):
-        return None
-    try:
-        return x if math.isfinite(x) else None
-    except OverflowError:  # JSON's integers have no end
-        return None
-
-
 def read_run(path: pathlib.Path) -> Run:
     """Read a run's folder. Only a folder that is no run is an error; everything else is shown as far as it goes."""
-    head = _read_head(path)
-    summary = _read_object(path / "summary.json")
-    m = read_metrics(path / "metrics.jsonl")
+    video = path / "game.mp4"
+    return make_run(
+        path, _read_head(path), read_object(path / "summary.json"), read_metrics(path / "metrics.jsonl"),
+        video if video.is_file() else None,
+    )  # fmt: skip
+
+
+def make_run(
+    path: pathlib.Path, head: dict[str, Any], summary: dict[str, Any], m: Metrics, video: pathlib.Path | None
+) -> Run:
+    """A run from its parts. `head` has the config and what the run came from, `summary` how it ended."""
     p = m.progress
 
     def last(name: str) -> float | None:
@@ -121,14 +120,13 @@ def read_run(path: pathlib.Path) -> Run:
         frame_rate = rate * frames_per_step
     scores = m.game["score"][-100:]
     mean = _first(number(summary.get("mean_score")), number(sum(scores) / len(scores)) if scores else None)
-    share = _shares(summary.get("share")) or m.share
-    video = path / "game.mp4"
+    share = shares(summary.get("share")) or m.share
     return Run(
-        path=path, recipe=str(head.get("recipe", "custom")), rungs=[str(r) for r in _list(head.get("rungs"))],
-        config=head["config"], started=str(head.get("started", "")), machine=_object(head.get("machine")),
-        versions={str(k): str(v) for k, v in _object(head.get("versions")).items()},
+        path=path, recipe=str(head.get("recipe", "custom")), rungs=[str(r) for r in items(head.get("rungs"))],
+        config=head["config"], started=str(head.get("started", "")), machine=mapping(head.get("machine")),
+        versions={str(k): str(v) for k, v in mapping(head.get("versions")).items()},
         commit=str(head.get("commit", "unknown")), command=str(head.get("command", "")), state=_state(summary),
-        summary=summary, metrics=m, video=video if video.is_file() else None, wall_s=wall_s,
+        summary=summary, metrics=m, video=video, wall_s=wall_s,
         startup_s=number(summary.get("startup_s")), steps=None if steps is None else int(steps),
         updates=None if updates is None else int(updates),
         games=int(_first(number(summary.get("games")), last("games"), len(m.game["score"])) or 0),
@@ -161,7 +159,7 @@ def read_metrics(path: pathlib.Path) -> Metrics:
             column.append(math.nan if value is None else value)
         if row["event"] == "progress":
             wall_s = float(row["wall_s"])
-            for phase, part in _shares(row.get("share")).items():
+            for phase, part in shares(row.get("share")).items():
                 seconds[phase] = seconds.get(phase, 0.0) + part * max(0.0, wall_s - before_s)
             before_s = wall_s
     total = sum(seconds.values())
@@ -186,29 +184,10 @@ def _read_head(path: pathlib.Path) -> dict[str, Any]:
     if not file.is_file():
         what = "is no run (it has no config.json)" if path.is_dir() else "does not exist"
         raise CheckpointError(f"{path} {what}", "`dqnitro runs` lists what is there")
-    head = _read_object(file)
+    head = read_object(file)
     if not isinstance(head.get("config"), dict):
         raise CheckpointError(f"{file} is damaged: it holds no config", "a run cannot be shown without it")
     return head
-
-
-def _read_object(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        return _object(json.loads(path.read_bytes()))
-    except (OSError, ValueError, RecursionError):
-        return {}
-
-
-def _object(x: Any) -> dict[str, Any]:
-    return x if isinstance(x, dict) else {}
-
-
-def _list(x: Any) -> list[Any]:
-    return x if isinstance(x, list) else []
-
-
-def _shares(x: Any) -> dict[str, float]:
-    return {str(k): max(0.0, v) for k, raw in _object(x).items() if (v := number(raw)) is not None}
 
 
 def _first(*values: float | None) -> float | None:

@@ -28,6 +28,7 @@ from dqnitro.report.page import (
     write_page,
 )
 from dqnitro.report.run import Run, read_run
+from dqnitro.report.words import duration, game_name, rate, when
 
 EMBED_BYTES = 8_000_000  # a longer video is linked: browsers get slow with larger data addresses
 CONSOLE_FPS = 60
@@ -56,26 +57,6 @@ def render_run(run: Run, path: pathlib.Path) -> str:
     sections = [_curves(run), _speed(run), _fresh_games(run), _settings(run), _origin(run)]
     title = f"{game_name(run.env_id)} · {run.recipe} · DQNitro"
     return document(title, _headline(run, path), [s for s in sections if s], _footer(run))
-
-
-def game_name(env_id: str) -> str:
-    """`space_invaders` as people write it; Gymnasium ids stay as they are."""
-    return env_id.replace("_", " ").title() if env_id.islower() and ":" not in env_id else env_id
-
-
-def duration(seconds: float) -> str:
-    """4.2 s, 3 min 20 s, 2 h 05 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600:,} h {whole % 3600 // 60:02d} min"
-
-
-def rate(value: float) -> str:
-    """1,234 or 3.5: a slow run keeps a digit."""
-    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _headline(run: Run, path: pathlib.Path) -> Html:
@@ -131,12 +112,8 @@ def _counts(run: Run) -> str:
     if run.evaluation and run.mean_score is not None:
         parts.append(f"mean of the last {min(100, run.games)} games {run.mean_score:.2f}")
     if run.started:
-        parts.append(f"started {_when(run.started)}")
+        parts.append(f"started {when(run.started)}")
     return " · ".join(parts)
-
-
-def _when(text: str) -> str:
-    return text.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _warnings(run: Run) -> Html:
@@ -243,7 +220,7 @@ def _origin(run: Run) -> Html:
         command("resume", shlex.join(["dqnitro", "train", "--resume", folder])),
         command("score", shlex.join(["dqnitro", "play", folder, "--games", "30"])),
     ]
-    machine = [Row(_machine_fact(k, v)) for k, v in run.machine.items()]
+    machine = [Row(machine_fact(k, v)) for k, v in run.machine.items()]
     built = [
         Row(("commit", Cell(run.commit, css="value"))),
         *(Row((k, Cell(v, css="value"))) for k, v in run.versions.items()),
@@ -256,7 +233,7 @@ def _origin(run: Run) -> Html:
     return section("Repeat", *commands, Html(f'<div class="pair">{tables}</div>'), note=note)
 
 
-def _machine_fact(name: str, value: Any) -> tuple[str, str]:
+def machine_fact(name: str, value: Any) -> tuple[str, str]:
     if name == "memory_gib":
         return "memory", f"{value} GiB"
     known = {"cpu": "CPU", "gpu": "GPU", "os": "system"}
@@ -265,5 +242,5 @@ def _machine_fact(name: str, value: Any) -> tuple[str, str]:
 
 def _footer(run: Run) -> Html:
     updated = run.summary.get("updated")
-    when = f" · state of {_when(updated)}" if isinstance(updated, str) else ""
-    return Html(f"<p>{esc(run.path.resolve().name)}{esc(when)} · written by <code>dqnitro report</code></p>")
+    state = f" · state of {when(updated)}" if isinstance(updated, str) else ""
+    return Html(f"<p>{esc(run.path.resolve().name)}{esc(state)} · written by <code>dqnitro report</code></p>")

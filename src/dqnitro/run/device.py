@@ -88,13 +88,13 @@ class DeviceAgent:
         torch.manual_seed(config.seed)  # of the card, too: exploration and samples are drawn there
         n = config.n_envs
         shape = (config.frame_stack, config.screen_size, config.screen_size)
-        spec = EnvSpec(
-            n, self.player.n_actions, shape, np.dtype(np.uint8), config.frame_stack, config.frame_skip, True
-        )
+        spec = EnvSpec(n, self.player.n_actions, shape, np.dtype(np.uint8), config.frame_stack, config.frame_skip, True)
         self.envs = _EnvsFace(spec)
         self.learner = Learner(config, spec, str(device))
         deep = config.screen_size % 4 == 0 and config.network in ("nature", "small")
-        self.ring = self.replay = Ring(config.replay_capacity // n, n, config.screen_size, config.frame_stack, device, deep)
+        self.ring = self.replay = Ring(
+            config.replay_capacity // n, n, config.screen_size, config.frame_stack, device, deep
+        )
         self.clock: Clock = make_clock(config)
         self.phases = Phases()
         self._act = wrap(tuple(w for w in config.wrappers if w != "compile"), str(device)).act
@@ -106,6 +106,13 @@ class DeviceAgent:
                     return plain(network, obs)
 
             self._act = act
+
+        def loss(t: Tensor, env: Tensor) -> Tensor:
+            batch = self.ring.transitions(t, env, config.n_step, config.gamma)
+            return self.learner._loss(self.learner.online, self.learner.target, batch)[0]
+
+        # Compiled together, the gather from the ring is part of the first layer's conversion.
+        self._loss = torch.compile(loss, dynamic=False) if "compile" in config.wrappers else loss
         zeros = {"device": device}
         self.age = torch.zeros(n, dtype=torch.int64, **zeros)
         self.score = torch.zeros(n, **zeros)
@@ -114,7 +121,9 @@ class DeviceAgent:
         self.head, self.filled = self.ring.head.clone(), self.ring.filled.clone()
         self.report = torch.zeros(REPORT, dtype=torch.float64, **zeros)
         self.report[4] = -1
-        self.ends = torch.zeros((MOST_ENDS + 1, 3), **zeros)  # environment, score, steps; the last row takes what is no end
+        self.ends = torch.zeros(
+            (MOST_ENDS + 1, 3), **zeros
+        )  # environment, score, steps; the last row takes what is no end
 
     # ---- the parts of a graph: tensors in, tensors out, nothing waits
 
@@ -169,8 +178,8 @@ class DeviceAgent:
     def learn(self) -> None:
         """One update."""
         c, learner = self.config, self.learner
-        batch = self.ring.sample(c.batch_size, c.n_step, c.gamma, self.head, self.filled)
-        loss, _ = learner._loss(learner.online, learner.target, batch)
+        t, env = self.ring.draw(c.batch_size, c.n_step, self.head, self.filled)
+        loss = self._loss(t, env)
         learner._step(loss, learner.online, learner._optimizer, c.grad_clip)
         self.report[1].add_(1)
         self.report[3].copy_(loss.detach())
@@ -296,7 +305,11 @@ class Graphs:
     def plan(self, done: int, due_from: int, steps: int) -> tuple[int, ...]:
         """Updates beside each of the next `steps` vector steps, `done` vector steps after the fill: owed, never lost."""
         rate, first = self.updates_per_step, due_from
-        return tuple(int((first + i + 1) * rate) - int((first + i) * rate) for i in range(steps)) if done >= 0 else (0,) * steps
+        return (
+            tuple(int((first + i + 1) * rate) - int((first + i) * rate) for i in range(steps))
+            if done >= 0
+            else (0,) * steps
+        )
 
 
 def ticks(agent: DeviceAgent) -> Iterator[Tick]:

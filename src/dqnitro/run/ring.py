@@ -76,14 +76,12 @@ class Ring:
             x = x.permute(0, 2, 3, 1, 4).reshape(b, h, w, s * c).permute(0, 3, 1, 2)
         return x
 
-    def sample(self, batch: int, n_step: int, gamma: float, head: Tensor, filled: Tensor) -> Batch:
-        """`batch` transitions of up to n steps. `head` and `filled` are copies: play may be moving the real ones."""
+    def draw(self, batch: int, n_step: int, head: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
+        """Slots and environments of `batch` transitions. `head` and `filled` are copies: play may be moving the real ones."""
         device = self.frames.device
         size = (filled.clamp(max=self.slots - GUARD) - n_step - self.stack).clamp(min=1)
         back = (torch.rand(batch, device=device) * size).long()
-        t = (head - n_step - back) % self.slots
-        env = torch.randint(0, self.n, (batch,), device=device)
-        return self.transitions(t, env, n_step, gamma)
+        return (head - n_step - back) % self.slots, torch.randint(0, self.n, (batch,), device=device)
 
     def transitions(self, t: Tensor, env: Tensor, n_step: int, gamma: float) -> Batch:
         """The transitions that begin at slots t."""
@@ -104,7 +102,12 @@ class Ring:
             weight = torch.where(alive & self.cut[at, env], torch.zeros_like(weight), weight)
             alive = alive & ~ended & ~self.cut[at, env]
         return Batch(
-            self.stacks(t, env), self.action[t, env], total, discount, self.stacks((t + steps) % self.slots, env), weight
+            self.stacks(t, env),
+            self.action[t, env],
+            total,
+            discount,
+            self.stacks((t + steps) % self.slots, env),
+            weight,
         )
 
     def tensors(self) -> dict[str, Tensor]:

@@ -1,0 +1,67 @@
+"""Values out of files that may hold anything: JSON has null and NaN, and a crash leaves halves."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+from typing import Any, NamedTuple
+
+
+class Interval(NamedTuple):
+    """A mean (or a ratio) with its 95% interval over n values. (lab.statistics computes them; this one needs no NumPy.)"""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+def number(x: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(x, bool) or not isinstance(x, int | float):
+        return None
+    try:
+        return x if math.isfinite(x) else None
+    except OverflowError:  # JSON's integers have no end
+        return None
+
+
+def interval(x: Any) -> Interval | None:
+    """{"mean", "low", "high", "n"}, or None; a mean without bounds is an interval of no width."""
+    mean = number(mapping(x).get("mean"))
+    if mean is None:
+        return None
+    low, high, n = (number(x.get(k)) for k in ("low", "high", "n"))
+    low, high = (mean if v is None else v for v in (low, high))
+    return Interval(mean, min(low, mean), max(high, mean), 1 if n is None else int(n))
+
+
+def mapping(x: Any) -> dict[str, Any]:
+    return x if isinstance(x, dict) else {}
+
+
+def items(x: Any) -> list[Any]:
+    return x if isinstance(x, list) else []
+
+
+def rows(x: Any) -> list[dict[str, Any]]:
+    """The objects of a list."""
+    return [r for r in items(x) if isinstance(r, dict)]
+
+
+def text(x: Any, default: str = "") -> str:
+    return x if isinstance(x, str) else default
+
+
+def shares(x: Any) -> dict[str, float]:
+    """Parts of a whole by name; what is no number is left out."""
+    return {str(k): max(0.0, v) for k, raw in mapping(x).items() if (v := number(raw)) is not None}
+
+
+def read_object(path: pathlib.Path) -> dict[str, Any]:
+    """A JSON object; an empty one where there is none."""
+    try:
+        return mapping(json.loads(path.read_bytes()))
+    except (OSError, ValueError, RecursionError):
+        return {}

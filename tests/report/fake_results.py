@@ -1,0 +1,259 @@
+"""Results as the lab's commands write them, made up by hand: one of every kind. No number here was measured."""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import random
+from typing import Any
+
+SHARE = {"act": 0.08, "env": 0.2, "sample": 0.1, "learn": 0.55, "store": 0.04, "loop": 0.03}
+
+
+def span(mean: float, width: float = 0.03, n: int = 6) -> dict[str, Any]:
+    return {"mean": mean, "low": mean * (1 - width), "high": mean * (1 + width), "n": n}
+
+
+def head(what: str, command: str, **facts: Any) -> dict[str, Any]:
+    return {
+        "what": what, "format": 1, "game": "pong", "date": "2026-01-31T12:00:00+00:00", "rounds": 6, "seconds": 2.0,
+        "machine": {"cpu": "A CPU of 2 cores", "cores": 2, "memory_gib": 7.8, "os": "Linux 6.1", "gpu": None},
+        "versions": {"python": "3.11.9", "dqnitro": "0.1.0", "torch": "2.9.1"}, "commit": "0123456789ab",
+        "command": command, **facts,
+    }  # fmt: skip
+
+
+# name, promise, steps a second, samples a step
+CLIMB = (
+    ("baseline", "baseline", 30.0, 32.0), ("gradients-everywhere", "exact", 27.0, 32.0), ("frame-replay", "exact", 33.0, 32.0),
+    ("console", "exact", 41.0, 32.0), ("fused-adam", "close", 43.5, 32.0), ("channels-last", "close", 55.0, 32.0),
+    ("bfloat16", "close", 101.0, 32.0), ("eight-envs", "learning", 128.0, 32.0), ("two-steps-per-update", "learning", 236.0, 16.0),
+    ("small-network", "learning", 611.0, 16.0),
+)  # fmt: skip
+SKIPPED = (
+    ("cuda-graph", "close", "no CUDA device here"),
+    ("play-on-another-gpu", "learning", "needs two GPUs, this machine has none"),
+)
+
+
+def ladder() -> dict[str, Any]:
+    rows, climbed, below = [], [], None
+    for i, (name, promise, fps, samples) in enumerate(CLIMB):
+        aside = name == "gradients-everywhere"
+        if name != "baseline" and not aside:
+            climbed.append(name)
+        on = "baseline" if aside else below
+        learn = SHARE["learn"] * (1 - 0.06 * i)
+        rows.append({
+            "name": name, "promise": promise, "climbed": [name] if aside else list(climbed), "on": on, "aside": aside, "frames_per_step": 4,
+            "what": f"What {name} does, in a sentence. And one more sentence to see how two of them look.",
+            "hurts": "" if name == "baseline" else "Where there is nothing to gain.",
+            "notes_say": "1.4 times the frames a second" if i % 2 else None, "state": "measured", "why": None,
+            "fps": span(fps), "gain": None if on is None else span(fps / next(f for n, _, f, _ in CLIMB if n == on)),
+            "total": span(fps / 30), "frames_per_s": 4 * fps, "updates_per_s": fps * samples / 32, "samples_per_step": samples,
+            "equal_ratio": samples == 32, "rates": [fps] * 6,
+            "share": {**SHARE, "learn": learn, "env": 1 - learn - 0.25},
+            "solve": {"seconds": span(1e6 / fps, 0.2), "how": "projected", "gain": 30 / fps, "steps": 1e6, "source": "runs/pong-1"}
+            if promise != "learning" else None,
+        })  # fmt: skip
+        if not aside:
+            below = name
+    rows += [
+        {"name": n, "promise": p, "climbed": climbed, "on": below, "what": f"What {n} does.", "hurts": "Without a GPU.",
+         "notes_say": None, "state": "skipped", "why": why, "solve": None}
+        for n, p, why in SKIPPED
+    ]  # fmt: skip
+    return head(
+        "ladder",
+        "dqnitro ladder pong --minutes 9",
+        to="baseline",
+        minutes=9.0,
+        rows=rows,
+        notes={"replay": "a small replay", "measuring_share": 0.0003},
+        interrupted=None,
+    )
+
+
+def sweep() -> dict[str, Any]:
+    rng, curves = random.Random(3), []
+    for value in (1, 2, 4, 8):
+        for seed in (1, 2, 3):
+            shift = rng.gauss(0, 20)
+            points = [
+                {"wall_s": 2.0 * t, "steps": 100 * t * value, "updates": 50 * t, "games": 3 * t,
+                 "score": 500 / (1 + math.exp((60 + 10 * value + shift - t) / 9)) + rng.gauss(0, 4)}
+                for t in range(1, 121)
+            ]  # fmt: skip
+            curves.append({"value": value, "seed": seed, "points": points})
+    rows = [
+        {"value": v, "fps": span(300.0 * v**0.7), "score": span(480 - 30 * v, 0.1, 3), "samples_per_step": 32, "state": "measured", "why": None}
+        for v in (1, 2, 4, 8)
+    ]  # fmt: skip
+    rows.append(
+        {"value": 16, "fps": None, "score": None, "samples_per_step": None, "state": "skipped", "why": "out of time"}
+    )
+    facts = {"setting": "n_envs", "values": [1, 2, 4, 8, 16], "seeds": [1, 2, 3], "curves": curves, "rows": rows}
+    return {**head("sweep", "dqnitro sweep envs 1 2 4 8 16"), **facts, "game": "CartPole-v1"}
+
+
+def ablate() -> dict[str, Any]:
+    left = (
+        ("bfloat16", "close", 0.55),
+        ("channels-last", "close", 0.81),
+        ("console", "exact", 0.9),
+        ("fused-adam", "close", 1.01),
+    )
+    rows = [{"without": None, "fps": span(100), "ratio": span(1, 0), "state": "measured", "why": None, "promise": None}]
+    rows += [
+        {"without": n, "fps": span(100 * r), "ratio": span(r), "state": "measured", "why": None, "promise": p} for n, p, r in left
+    ]  # fmt: skip
+    rows.append(
+        {
+            "without": "compile",
+            "fps": None,
+            "ratio": None,
+            "state": "skipped",
+            "why": "no C++ compiler",
+            "promise": "close",
+        }
+    )
+    return head("ablate", "dqnitro ablate fast", recipe="fast", rows=rows)
+
+
+def cost() -> dict[str, Any]:
+    left = (
+        ("loss", 2.9),
+        ("optimiser", 1.25),
+        ("sampling", 1.1),
+        ("episodic life", 1.0),
+        ("clipping", 1.0),
+        ("reshape", 1.06),
+    )
+    rows = [
+        {"without": n, "fps": span(30 * r), "ratio": span(r), "saves_share": 1 - 1 / r, "note": f"everything but {n}", "state": "measured"}
+        for n, r in left
+    ]  # fmt: skip
+    return head("cost", "dqnitro ablate cost", rows=rows)
+
+
+def bench() -> dict[str, Any]:
+    ratios = {"OpenCV area": 1.0, "OpenCV linear": 1.8, "Pillow": 0.31, "torch": 0.12}
+    table = {
+        n: {
+            "rate": 12_000 * r,
+            "ratio": r,
+            "low": 0.97 * r,
+            "high": 1.04 * r,
+            "rounds": 6,
+            "to": "OpenCV area",
+            "off": d,
+        }
+        for (n, r), d in zip(ratios.items(), (0, 31, 4, 9), strict=True)
+    }
+    rates = {n: [12_000 * r] * 6 for n, r in ratios.items()}
+    return head(
+        "resize", "dqnitro bench resize", title="210x160 screens to 84x84", unit="frames/s", to="OpenCV area", rates=rates, table=table,
+        columns={"off": "largest difference"}, skipped={"CUDA": "no CUDA device here"},
+        verdict="OpenCV's linear is 1.8 times its area, and up to 31 grey levels off.",
+    )  # fmt: skip
+
+
+def profile() -> dict[str, Any]:
+    def node(name: str, share: float, *children: dict[str, Any]) -> dict[str, Any]:
+        return {"name": name, "seconds": 4 * share, "share": share, "calls": 200, "children": list(children)}
+
+    learning = node("learning", 0.6, node("loss", 0.2), node("backward", 0.3), node("optimiser", 0.1))
+    tree = node("step", 1.0, node("environment", 0.25), node("acting", 0.1), learning)
+    top = [{"op": f"aten::op_{k}", "self_s": 1 / k, "share": 0.25 / k, "calls": 400 * k} for k in range(1, 9)]
+    advice = [{"text": f"part {k} takes 30%: try bfloat16", "buys_at_most": 1.43} for k in range(6)]
+    return head(
+        "profile", "dqnitro profile pong --steps 200", tree=tree, top=top, advice=advice, trace="profile/trace.json"
+    )
+
+
+def tune() -> dict[str, Any]:
+    tried = (
+        ("as it is", "", 80, True, ""), ("torch_threads", 2, 120, True, "close"), ("rung", "with bfloat16", 190, True, "close"),
+        ("env_threads", 2, 79, False, "exact"), ("rung", "with console", None, False, "exact"),
+    )  # fmt: skip
+    evidence = [
+        {"recipe": recipe, "knob": k, "value": v, "fps": span(f) if f else None, "ratio": span(f / 80) if f and f != 80 else None,
+         "chosen": c, "promise": p, "state": "measured" if f else "skipped", "why": None if f else "no compiler here"}
+        for recipe in ("auto", "fast") for k, v, f, c, p in tried
+    ]  # fmt: skip
+    found = {
+        "chosen": {"torch_threads": 2},
+        "rungs": ["bfloat16"],
+        "gain": span(2.4),
+        "turned": ["torch_threads"],
+        "dropped": {},
+    }
+    return head(
+        "tune",
+        "dqnitro tune",
+        chosen={"torch_threads": 2},
+        rungs=["bfloat16"],
+        evidence=evidence,
+        recipes={"auto": found, "fast": found},
+    )
+
+
+def compare() -> dict[str, Any]:
+    runs = [
+        {"name": "pong-a", "scores": span(18.1, 0.05, 100), "fps": span(120)},
+        {"name": "pong-b", "scores": span(16.2, 0.06, 100), "fps": span(118)},
+    ]
+    return head("compare", "dqnitro compare runs/a runs/b", runs=runs, verdict="a scores higher", sentences=["a scores higher", "the speeds do not differ"], p_value=0.003, difference=span(1.9, 0.3, 100))  # fmt: skip
+
+
+def console() -> dict[str, Any]:
+    """As `bench console` wrote it before results had a format."""
+    rows = [
+        {"game": g, "threads": t, "rates": {"AtariVec": 6000.0, "AtariVectorEnv": 3000.0}, "ratios": {"AtariVectorEnv": span(2 + k / 10)}, "faster_peer": "AtariVectorEnv"}
+        for t in (1, 2) for k, g in enumerate(("pong", "breakout", "seaquest"))
+    ]  # fmt: skip
+    old = head(
+        "console", "dqnitro bench console", unit="steps per second", rows=rows, geomean={"1": span(2.1), "2": span(2.1)}
+    )
+    return {k: v for k, v in old.items() if k not in ("format", "game", "date")}
+
+
+def exact() -> dict[str, Any]:
+    games = [
+        {"game": g, "frames": 300, "games_started": 2, "rewards": 5, "difference": "", "equal": True}
+        for g in ("alien", "pong")
+    ]
+    games.append({**games[0], "game": "zaxxon", "equal": False, "difference": "screen at frame 17"})
+    return {
+        "frames": 300,
+        "seed": 1,
+        "different": 1,
+        "games": games,
+        "commit": "0123456789ab",
+        "command": "dqnitro games --check",
+    }
+
+
+def trial() -> dict[str, Any]:
+    return {
+        "curve": {f"lr{k}": [[1000 * t, 100 * t, -21 + t / k] for t in range(1, 15)] for k in range(1, 9)},
+        "solved": {},
+    }
+
+
+ALL = {
+    "ladder": ladder, "sweep": sweep, "ablate": ablate, "cost": cost, "bench": bench, "profile": profile, "tune": tune,
+    "compare": compare, "console": console, "exact": exact, "trial": trial,
+}  # fmt: skip
+
+
+def write(folder: pathlib.Path, *kinds: str) -> list[pathlib.Path]:
+    """Files of these kinds, or of all of them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    out = []
+    for kind in kinds or ALL:
+        path = folder / f"{kind}.json"
+        path.write_text(json.dumps(ALL[kind]()))
+        out.append(path)
+    return out
