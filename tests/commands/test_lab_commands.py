@@ -33,7 +33,9 @@ def test_ladder_prints_the_table_and_keeps_the_result(capsys, elsewhere):
     assert [r.split()[:2] for r in rows[:4]] == [
         ["0", "baseline"], ["↓", "gradients-everywhere"], ["1", "frame-replay"], ["2", "two-steps-per-update"],
     ]  # fmt: skip
-    assert " ~ " not in rows[2]  # as many samples a step as the baseline; test_climbing sees the mark where there are fewer
+    assert (
+        " ~ " not in rows[2]
+    )  # as many samples a step as the baseline; test_climbing sees the mark where there are fewer
     assert "not measured: channels-last: there is no convolution" in out and "\x1b" not in out
     assert "with learning unchanged:" in out and "in all:" in out and "% of the time" in out
     (file,) = (elsewhere / "ladders").glob("CartPole-v1-*.json")
@@ -127,6 +129,28 @@ def test_compare_in_words(capsys, tmp_path):
     assert "the difference is real, b is higher" in capsys.readouterr().out
     assert main(["compare", a, b, "--window", "0", "5e3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["window_steps"] == [0, 5000]
+
+
+def test_the_page_shows_what_every_command_wrote(capsys, monkeypatch, tmp_path):
+    from lab.test_compare import make
+
+    fake_race.use(monkeypatch, lambda c: 100.0 if c.replay == "plain" else 200.0)
+    a, b = make(tmp_path / "a", 0.0, 100.0, 1), make(tmp_path / "b", 8.0, 100.0, 2)
+    game = ["--game", "CartPole-v1"]
+    small = ["--steps", "120", "--first-fill-steps", "50", "--seeds", "1", *SMALL]
+    commands = {
+        "ladder": ["ladder", "CartPole-v1", "--rungs", "gradients-everywhere,frame-replay,channels-last,double"],
+        "ablate": ["ablate", "auto", *game], "cost": ["ablate", "cost", *game], "tune": ["tune", "CartPole-v1", "--dry-run"],
+        "compare": ["compare", a, b], "sweep": ["sweep", "envs", "1", "2", *game, *small],
+    }  # fmt: skip
+    for what, command in commands.items():
+        assert main([*command, "--out", f"{what}.json"]) == 0
+        assert json.loads(pathlib.Path(f"{what}.json").read_text())["what"] == what
+    capsys.readouterr()
+    assert main(["report", *(f"{what}.json" for what in commands), "--out", "page.html"]) == 0
+    page = pathlib.Path("page.html").read_text()
+    assert all(word in page for word in ("frame-replay", "channels-last", "fused-adam", "sampling", "n_envs", "real"))
+    assert "there is no convolution in the network" in page, "a rung that cannot run is on the page with its reason"
 
 
 @pytest.mark.parametrize(
