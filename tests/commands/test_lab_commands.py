@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,11 @@ def test_ladder_as_json_with_times_from_a_solved_run(capsys, monkeypatch, elsewh
     assert main([*args, "--quiet"]) == 0
     out = capsys.readouterr().out
     assert "1:30 min measured" in out and "50 s projected" in out and "-44%" in out
+    fake_race.use(monkeypatch, lambda c: 100.0 if c.replay == "plain" else 200.0, wobble=(1.0, 1.5, 0.8))
+    assert main([*args, "--quiet"]) == 0
+    assert re.search(
+        r"\d+ s \[\d+ s, [\d:]+ (s|min)\] projected", capsys.readouterr().out
+    )  # an uncertain speed, an interval
 
 
 def test_sweep_shows_both_axes(capsys, elsewhere):

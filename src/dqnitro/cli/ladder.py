@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes
@@ -88,10 +89,15 @@ def cells(row: dict[str, Any], number: str) -> list[str]:
         ratio_text(row["gain"]),
         f"{row['frames_per_s']:,.0f}" if row["frames_per_step"] > 1 else "-",
         f"{row['samples_per_step']:.1f}{mark}",
-        f"{duration(solve['seconds'].mean)} {solve['how']}" if solve else "-",
+        f"{_spread(solve['seconds'], duration)} {solve['how']}" if solve else "-",
         f"{(solve['gain'] - 1) * 100:+.0f}%" if solve and solve["gain"] and row["on"] else "-",
         row["promise"],
     ]
+
+
+def _spread(i: Any, text: Callable[[float], str]) -> str:
+    """12:30 min [11:02 min, 14:10 min]; a single run has no interval."""
+    return text(i.mean) + (f" [{text(i.low)}, {text(i.high)}]" if i.high > i.low else "")
 
 
 def show(result: dict[str, Any]) -> None:
