@@ -195,7 +195,7 @@ def test_ctrl_c_reaches_everybody_and_only_the_trainer_answers(tmp_path):
         until(lambda: metrics.is_file() and metrics.stat().st_size > 0, process, everybody)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         _, err = process.communicate(timeout=30)
-        assert process.returncode == 130 and err == "", err
+        assert process.returncode == 130 and "Traceback" not in err and "player" not in err, err
         assert gone(everybody, within_s=5)
     assert shared_files() == before
     assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] > 0
