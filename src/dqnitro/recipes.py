@@ -7,8 +7,9 @@ config = recipes.auto("pong")
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from dqnitro import tuned
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
 from dqnitro.ladder import RUNGS, climb, in_force, rung
@@ -24,6 +25,7 @@ class Plan:
     base: Config
     rungs: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)  # rung -> why it cannot run here
+    tuned: str = ""  # what `dqnitro tune` found on this machine, in words; empty where it was not run
 
     def config(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Config:
         """The whole config; `without` and `also` change the list of rungs by name."""
@@ -104,7 +106,30 @@ RECIPES = {"auto": _auto, "fast": _fast, "baseline": _baseline}
 
 
 def plan(name: str, env_id: str) -> Plan:
-    """The plan of a recipe for a game."""
+    """The plan of a recipe for a game, with what `dqnitro tune` found on this machine."""
+    made = untuned(name, env_id)
+    found = tuned.find(name, env_id)
+    if found is None:
+        return made
+    try:
+        base = made.base.replace(**found.settings)
+    except ConfigError:  # a file of another version: the recipe as it is can still run
+        return made
+    learning = tuple(n for n in made.rungs if RUNGS[n].promise == "learning")
+    best = _plan_if_possible(name, base, (*found.rungs, *learning))
+    left_out = {n: why for n, why in made.left_out.items() if n not in best.rungs} | found.dropped | best.left_out
+    stale = "" if found.torch == _torch_version() else f"; measured with torch {found.torch}, run it again"
+    return replace(best, left_out=left_out, tuned=f"{found.gain} ({found.date[:10]}{stale})")
+
+
+def _torch_version() -> str:
+    import torch
+
+    return str(torch.__version__)
+
+
+def untuned(name: str, env_id: str) -> Plan:
+    """The plan of a recipe as it is before anybody tunes it."""
     if name not in RECIPES:
         raise ConfigError(f"unknown recipe {name!r}", nearest(name, RECIPES, "recipes"))
     return RECIPES[name](env_id)

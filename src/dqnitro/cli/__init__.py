@@ -13,6 +13,11 @@ COMMANDS = {
     "runs": "list what is there: game, recipe, score, speed, state",
     "report": "write the page of runs, of the lab's results, or of both",
     "env": "this machine, the versions, and what `auto` would choose and why",
+    "ladder": "climb from the textbook DQN to the fastest: what each speed-up buys here",
+    "sweep": "one setting over values: speed and score, over wall clock and steps",
+    "ablate": "leave one speed-up out at a time; `ablate cost`: where does the CPU go",
+    "tune": "measure the knobs on this machine; `auto` and `fast` use the result from then on",
+    "compare": "is the difference between two runs real, or noise",
     "bench": "small benchmarks and peers, interleaved, as ratios with intervals and a verdict",
     "profile": "where a step's time goes, and what to try next",
     "games": "the Atari games there are; --check plays them side by side with ale-py",
@@ -27,6 +32,7 @@ Examples
   dqnitro train CartPole-v1 --minutes 1       any Gymnasium environment with discrete actions
   dqnitro train --resume runs/pong-auto-...   go on where a run stopped
   dqnitro play runs/pong-auto-... --games 30  score it over 30 fresh games
+  dqnitro ladder                              what each speed-up buys on this machine
   dqnitro env                                 what would `auto` choose here, and why
 
 Commands

@@ -37,7 +37,8 @@ def main(argv: list[str]) -> int:
 
     facts: dict[str, Any] = {
         "machine": machine(), "versions": versions(), "commit": commit(), "game": config.env_id, "recipe": args.recipe,
-        "uses": {n: RUNGS[n].what for n in plan.rungs}, "left_out": plan.left_out, "config": config.to_dict(),
+        "uses": {n: RUNGS[n].what for n in plan.rungs}, "left_out": plan.left_out, "tuned": plan.tuned or None,
+        "config": config.to_dict(),
     }  # fmt: skip
     if args.json:
         json.dump(facts, sys.stdout, indent=1)
@@ -48,11 +49,13 @@ def main(argv: list[str]) -> int:
     print(f"GPU       {m['gpu'] or 'none that torch can use'}")
     print(f"versions  {', '.join(f'{k} {v}' for k, v in facts['versions'].items())}")
     print(f"commit    {facts['commit']}")
-    print(f"\n{args.recipe} for {config.env_id}:")
+    print(f"\n{args.recipe} for {config.env_id}" + (f", tuned on this machine: {plan.tuned}:" if plan.tuned else ":"))
     for name, what in facts["uses"].items():
         print(f"  {name:<22} {what} [{RUNGS[name].promise}]")
     for name, why in plan.left_out.items():
         print(f"  not {name:<18} {why}")
+    if not plan.tuned and args.recipe != "baseline":
+        print("  not tuned: `dqnitro tune` measures what is fastest here")
     if not plan.rungs:
         print("  no rungs: the textbook settings as they are")
     if args.settings:

@@ -65,13 +65,13 @@ def _number(kind: type) -> Any:
     return convert
 
 
-def add_config_flags(parser: Parser) -> None:
+def add_config_flags(parser: Parser, leave_out: Sequence[str] = ()) -> None:
     """One option per Config field. Defaults come from the recipe, so absent options stay absent."""
     group = parser.add_argument_group(
         "settings of the run (defaults are the recipe's; `dqnitro env --recipe NAME` shows them)"
     )
     for name, field in FIELDS.items():
-        if name in NOT_FLAGS:
+        if name in NOT_FLAGS or name in leave_out:
             continue
         kw: dict[str, Any] = {"dest": name, "default": None, "help": field.metadata["help"]}
         default = field.default

@@ -9,7 +9,7 @@ import numpy as np
 
 
 class Interval(NamedTuple):
-    """A mean (or a ratio) with its 95% bootstrap interval over n values."""
+    """A mean (or a ratio) with its 95% interval over n values."""
 
     mean: float
     low: float
@@ -22,14 +22,26 @@ class Interval(NamedTuple):
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}] (n={self.n})"
 
 
+FEW = 12  # under this many values resampling them cannot show how far they might lie
+
+
 def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
-    """Mean and percentile-bootstrap interval; one value, or equal ones, give an interval of no width."""
+    """Mean and 95% interval; one value, or equal ones, give an interval of no width.
+
+    Few values: Student's t, as rates over rounds are near normal; a percentile bootstrap of 6 values holds the true mean only 86
+    times in 100, of 3 values 76. Many values (scores, which are anything but normal): the bootstrap.
+    """
     x = np.asarray(values, np.float64)
     if len(x) == 0:
         raise ValueError("no values")
     mean = float(x.mean())
     if len(x) == 1 or np.ptp(x) == 0:
         return Interval(mean, mean, mean, len(x))
+    if len(x) < FEW:
+        from scipy.stats import t
+
+        half = float(t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)))
+        return Interval(mean, mean - half, mean + half, len(x))
     from scipy.stats import bootstrap
 
     r = bootstrap((x,), np.mean, method="percentile", n_resamples=5000, rng=np.random.default_rng(seed))
@@ -40,3 +52,8 @@ def ratio_interval(of: Sequence[float], to: Sequence[float], seed: int = 0) -> I
     """Geometric mean of of[i]/to[i], pairs taken in the same round, so that drift of the machine cancels."""
     log = mean_interval([float(np.log(a / b)) for a, b in zip(of, to, strict=True)], seed)
     return Interval(float(np.exp(log.mean)), float(np.exp(log.low)), float(np.exp(log.high)), log.n)
+
+
+def rate_interval(rates: Sequence[float]) -> Interval:
+    """Geometric mean of rates with its interval: never below 0, and ratios of these means are the means of the ratios."""
+    return ratio_interval(rates, [1.0] * len(rates))

@@ -1,0 +1,83 @@
+"""`dqnitro ablate`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.tables import Progress, check_turns, finish, number_text, ratio_text, show_table
+
+DESCRIPTION = """\
+Leave one thing out at a time, in turns in one process, and see what it was worth.
+
+Examples
+  dqnitro ablate                          recipe fast, without each of its rungs
+  dqnitro ablate auto --game breakout
+  dqnitro ablate cost                     where does the CPU go: no sampling, no optimiser, no loss; without episodic
+                                          life, clipping, reshape
+  dqnitro ablate cost --recipe fast --rounds 20
+  dqnitro ablate --json --out results/ablate.json
+
+A ratio under 1x: slower without it, so it pays. `cost` gives wrong agents on purpose; only their speed is looked at.
+Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete rounds are kept).
+"""
+
+
+def make_parser() -> Parser:
+    p = Parser("ablate", "[RECIPE|cost] [options]", DESCRIPTION)
+    p.add_argument("what", nargs="?", default="fast", help="auto or fast, or cost (default: fast)")
+    p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
+    p.add_argument("--recipe", default="baseline", help="cost: whose work is taken apart (default: baseline)")
+    p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
+    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if the minutes suffice (default: 10)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
+    p.add_argument("--out", metavar="FILE", help="write the result as JSON")
+    p.add_argument("--quiet", action="store_true", help="no word on progress")
+    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    add_config_flags(p, leave_out=("max_minutes", "max_steps", "stop_at_score"))
+    return p
+
+
+def main(argv: list[str]) -> int:
+    args = make_parser().parse(argv)
+    check_turns(args.rounds, args.seconds, args.minutes)
+    from dqnitro.lab import ablate as lab
+
+    with Progress(args.quiet) as progress:
+        kw: dict[str, Any] = {
+            "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
+            "say": progress,
+        }  # fmt: skip
+        if args.what == "cost":
+            result = lab.cost(args.game, args.recipe, **kw)
+        else:
+            result = lab.ablate(args.game, args.what, **kw)
+    return finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
+
+
+def show(result: dict[str, Any]) -> None:
+    from dqnitro.lab.ablate import verdict
+
+    is_cost = result["what"] == "cost"
+    columns = [("without", "left"), ("steps/s", "right"), ("to the whole", "right")]
+    columns += [("its share", "right"), ("", "left")] if is_cost else [("promise", "left")]
+    lines = []
+    for r in result["rows"]:
+        name = r["without"] or ("nothing" if is_cost else f"nothing (recipe {result['recipe']})")
+        if r["state"] == "skipped":
+            lines.append([name, "-", "-", *(["-", ""] if is_cost else [r["promise"] or ""])])
+            continue
+        share = r.get("saves_share")
+        more = ["-" if share is None else f"{share:.0%}", r["note"]] if is_cost else [r["promise"] or ""]
+        lines.append([name, number_text(r["fps"]), ratio_text(r["ratio"]) if r["without"] else "-", *more])
+    show_table(columns, lines)
+    print()
+    for r in result["rows"]:
+        if r["state"] == "skipped":
+            print(f"not measured: {r['without']}: {r['why']}")
+    if is_cost:
+        print(verdict(result["rows"]))
+    print(
+        f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; {result['notes']['replay']}"
+    )

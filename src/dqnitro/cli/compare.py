@@ -1,0 +1,61 @@
+"""`dqnitro compare`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from dqnitro.cli.flags import Parser
+from dqnitro.cli.tables import finish, number_text, show_table
+from dqnitro.errors import ConfigError
+
+DESCRIPTION = """\
+Say whether the difference between two runs is real or noise: intervals and a rank test, in words.
+
+Examples
+  dqnitro compare runs/pong-auto-s1-... runs/pong-fast-s1-...
+  dqnitro compare runs/a-s1,runs/a-s2,runs/a-s3 runs/b-s1,runs/b-s2,runs/b-s3    seeds of two recipes
+  dqnitro compare runs/a runs/b --window 100_000 200_000                         games that ended in these steps
+  dqnitro compare runs/a runs/b --json
+
+Scores are those of games that ended in the same window of steps (the last quarter of what both have), speeds those of
+stretches of 10 s since the first update. Several runs a side count once each, so give 4 or more for a rank test.
+Exit codes: 0 done (whatever the verdict), 2 bad input.
+"""
+
+
+def main(argv: list[str]) -> int:
+    p = Parser("compare", "RUN RUN [options]", DESCRIPTION)
+    p.add_argument("left", metavar="RUN", help="a run's folder, or several with commas between")
+    p.add_argument("right", metavar="RUN", help="the other")
+    p.add_argument("--window", nargs=2, metavar=("FROM", "TO"), help="compare games that ended between these steps")
+    p.add_argument("--out", metavar="FILE", help="write the result as JSON")
+    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    args = p.parse(argv)
+    window = None
+    if args.window:
+        try:
+            window = (float(args.window[0]), float(args.window[1]))
+        except ValueError:
+            raise ConfigError(f"--window takes two step counts, got {' '.join(args.window)!r}") from None
+        if not 0 <= window[0] < window[1]:
+            raise ConfigError(f"--window must go upwards, got {window[0]:g} to {window[1]:g}")
+    from dqnitro.lab.compare import compare_runs
+
+    result = compare_runs(args.left, args.right, window)
+    return finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
+
+
+def show(result: dict[str, Any]) -> None:
+    low, high = result["window_steps"]
+    show_table(
+        (("run", "left"), ("recipe", "left"), (f"score, steps {low:,.0f} to {high:,.0f}", "right"), (result["values"], "right"),
+         ("steps/s", "right")),
+        [
+            [r["name"], r["recipe"], number_text(r["scores"]), str(r["scores"].n), number_text(r["fps"])]
+            for r in result["runs"]
+        ],
+    )  # fmt: skip
+    print()
+    for line in result["sentences"]:
+        print(line)

@@ -1,0 +1,132 @@
+"""`dqnitro ladder`."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.tables import (
+    Progress,
+    check_turns,
+    finish,
+    names_of,
+    number_text,
+    percent_text,
+    ratio_text,
+    show_table,
+)
+
+DESCRIPTION = """\
+Climb from the textbook DQN to the fastest one, one named change at a time, and say what each bought here.
+
+Examples
+  dqnitro ladder                                   Pong, every rung that this machine can use, in some 8 minutes
+  dqnitro ladder --same-learning                   only rungs that promise the same learning (exact, close)
+  dqnitro ladder breakout --rungs frame-replay,console,bfloat16
+  dqnitro ladder --minutes 30 --rounds 40          narrower intervals
+  dqnitro ladder --solved runs/pong-baseline-s1-.. time to solve, from runs that solved the game
+  dqnitro ladder --json --out results/ladder-2-cores.json
+
+All rungs take a turn in every round, so a machine that slows down slows all of them. FPS counts steps (decisions) a second.
+A row stands on the rows above it; `~` marks rungs that change how many samples are trained per step: part of their
+speed is learning less. Time to solve is measured (by the runs given), projected (same steps, this speed) or unknown (-).
+Exit codes: 0 done, 1 unexpected failure, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete rounds are kept).
+"""
+
+COLUMNS = (
+    ("step", "left"), ("FPS", "right"), ("ΔFPS", "right"), ("rung alone", "right"), ("console frames/s", "right"),
+    ("samples/step", "right"), ("time to solve", "right"), ("Δtime", "right"), ("promise", "left"),
+)  # fmt: skip
+
+
+def make_parser() -> Parser:
+    p = Parser("ladder", "[GAME] [options]", DESCRIPTION)
+    p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
+    p.add_argument("--rungs", metavar="A,B", help="climb these, in this order (default: all)")
+    p.add_argument("--same-learning", action="store_true", help="only rungs that promise exact or close")
+    p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
+    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if the minutes suffice (default: 10)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
+    p.add_argument(
+        "--solved", nargs="+", action="extend", default=[], metavar="RUN", help="folders of runs that solved the game"
+    )
+    p.add_argument("--out", metavar="FILE", help="where the result goes (default: ladders/GAME-DATE.json)")
+    p.add_argument("--quiet", action="store_true", help="no word on progress")
+    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    add_config_flags(p, leave_out=("max_minutes", "max_steps", "stop_at_score"))
+    return p
+
+
+def main(argv: list[str]) -> int:
+    args = make_parser().parse(argv)
+    check_turns(args.rounds, args.seconds, args.minutes)
+    from dqnitro.lab.climbing import climb_ladder
+    from dqnitro.lab.solve import read_solved
+    from dqnitro.lab.store import default_path
+
+    solved = [read_solved(pathlib.Path(path)) for path in args.solved]
+    with Progress(args.quiet) as progress:
+        result = climb_ladder(
+            args.game, names_of(args.rungs), same_learning=args.same_learning, minutes=args.minutes, rounds=args.rounds,
+            seconds=args.seconds, changes=config_changes(args), solved=solved, say=progress,
+        )  # fmt: skip
+    out = pathlib.Path(args.out) if args.out else default_path("ladder", result["game"], pathlib.Path("ladders"))
+    return finish(result, out, args.json, show)
+
+
+def cells(row: dict[str, Any], number: str) -> list[str]:
+    """One row as text."""
+    from dqnitro.cli.live import duration
+
+    solve = row["solve"]
+    mark = " ~" if row["changes_ratio"] else ""
+    return [
+        f"{number} {row['name']}",
+        number_text(row["fps"]),
+        percent_text(row["total"]) if row["on"] else "-",
+        ratio_text(row["gain"]),
+        f"{row['frames_per_s']:,.0f}" if row["frames_per_step"] > 1 else "-",
+        f"{row['samples_per_step']:.1f}{mark}",
+        f"{_spread(solve['seconds'], duration)} {solve['how']}" if solve else "-",
+        f"{(solve['gain'] - 1) * 100:+.0f}%" if solve and solve["gain"] and row["on"] else "-",
+        row["promise"],
+    ]
+
+
+def _spread(i: Any, text: Callable[[float], str]) -> str:
+    """12:30 min [11:02 min, 14:10 min]; a single run has no interval."""
+    return text(i.mean) + (f" [{text(i.low)}, {text(i.high)}]" if i.high > i.low else "")
+
+
+def show(result: dict[str, Any]) -> None:
+    from dqnitro.lab.climbing import BELOW, headlines
+
+    number, lines = 0, []
+    rows = [row for row in result["rows"] if row["state"] == "measured"]
+    for row in rows:
+        if row["aside"]:
+            mark = "↓" if row["name"] == BELOW else "·"
+        else:
+            mark, number = str(number), number + 1
+        lines.append(cells(row, mark))
+    show_table(COLUMNS, lines)
+    print()
+    reasons: dict[str, list[str]] = {}
+    for row in result["rows"]:
+        if row["state"] == "skipped":
+            reasons.setdefault(row["why"], []).append(row["name"])
+    for why, names in reasons.items():
+        print(f"not measured: {', '.join(names)}: {why}")
+    for line in headlines(rows):
+        print(line)
+    n = result["notes"]
+    print()
+    print(f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn; 95% intervals over rounds")
+    print(
+        "ΔFPS and Δtime: against the baseline; rung alone: against the row it stands on; ~ changes the samples trained per step"
+    )
+    print("↓ stands below the baseline; · was measured at its place and taken off again")
+    print(n["replay"])
+    print(f"measuring took {n['measuring_share']:.3%} of the time")

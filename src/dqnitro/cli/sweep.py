@@ -1,0 +1,95 @@
+"""`dqnitro sweep`."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.tables import Progress, finish, number_text, show_table
+from dqnitro.errors import ConfigError
+
+DESCRIPTION = """\
+Train with one setting at several values, several seeds each: speed, score, and curves over wall clock and over steps.
+
+Examples
+  dqnitro sweep envs 1 2 4 8 --minutes 5                    environments side by side, 5 minutes a run
+  dqnitro sweep steps --steps 200_000 --seeds 3             steps per update: 1, 2, 4, 8, 16, as the notes did
+  dqnitro sweep batch 32 64 128 --recipe fast --minutes 10
+  dqnitro sweep stack 2 4 --game breakout --minutes 10
+  dqnitro sweep learning-rate 1e-4 5e-4 --game CartPole-v1 --steps 20_000
+  dqnitro sweep double --game CartPole-v1 --minutes 0.5     on and off; words of a choice work too: sweep network
+
+SETTING is envs, steps, batch, stack or any option of `dqnitro train`. Equal seconds are fair to fast settings, equal steps to
+those that learn much from each step: the table and the file have both.
+Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete runs are kept).
+"""
+
+
+def make_parser() -> Parser:
+    p = Parser("sweep", "SETTING [VALUE ...] [options]", DESCRIPTION)
+    p.add_argument("setting", help="envs, steps, batch, stack or any option of `dqnitro train`")
+    p.add_argument(
+        "values", nargs="*", metavar="VALUE", help="its values (default: what the notes tried, or all choices)"
+    )
+    p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
+    p.add_argument("--recipe", default="baseline", help="where the other settings come from (default: baseline)")
+    p.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each value (default: 3)")
+    p.add_argument("--out", metavar="FILE", help="where the result goes (default: sweeps/SETTING-GAME-DATE.json)")
+    p.add_argument("--quiet", action="store_true", help="no word on progress")
+    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    add_config_flags(p)
+    return p
+
+
+def main(argv: list[str]) -> int:
+    args = make_parser().parse(argv)
+    if args.seeds < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {args.seeds}", "3 or more give an interval")
+    from dqnitro.lab.store import default_path
+    from dqnitro.lab.sweep import find_setting, parse_values, sweep
+
+    setting = find_setting(args.setting, args.values)
+    values = parse_values(setting, args.values)
+    changes = config_changes(args)
+    if setting in changes:
+        raise ConfigError(f"{args.setting} is swept and given as an option too", "leave one of them out")
+    first = changes.pop("seed", 1)
+    with Progress(args.quiet) as progress:
+        result = sweep(
+            args.game, setting, values, recipe=args.recipe, seeds=range(first, first + args.seeds), changes=changes,
+            say=progress,
+        )  # fmt: skip
+    out = pathlib.Path(args.out) if args.out else default_path(setting, result["game"], pathlib.Path("sweeps"))
+    return finish(result, out, args.json, show)
+
+
+def show(result: dict[str, Any]) -> None:
+    from dqnitro.cli.live import duration
+    from dqnitro.lab.sweep import quarters
+
+    columns = (
+        (result["setting"], "left"),
+        ("steps/s", "right"),
+        ("samples/step", "right"),
+        ("score at the end", "right"),
+    )
+    lines = []
+    for r in result["rows"]:
+        ratio = "-" if r["samples_per_step"] is None else f"{r['samples_per_step']:.1f}"
+        lines.append([str(r["value"]), number_text(r["fps"]), ratio, number_text(r["score"])])
+    show_table(columns, lines)
+    for r in result["rows"]:
+        if r["why"]:
+            print(f"{result['setting']} {r['value']}: {r['why']}")
+    for axis, words in (("wall_s", "wall clock"), ("steps", "steps")):
+        places, table = quarters(result, axis)
+        if not table:
+            continue
+        heads = [duration(x) if axis == "wall_s" else f"{x:,.0f} steps" for x in places]
+        print(f"\nscore over {words} (mean of the last 100 games, over seeds)")
+        show_table(
+            ((result["setting"], "left"), *((h, "right") for h in heads)),
+            [[str(v), *("-" if s is None else f"{s:.1f}" for s in scores)] for v, scores in table.items()],
+        )
+    print(f"\n{len(result['seeds'])} seeds a value, 95% intervals over seeds; recipe {result['recipe']}")

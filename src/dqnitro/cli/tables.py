@@ -1,0 +1,134 @@
+"""Tables and results of the lab's commands: rich on a terminal, plain aligned text elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dqnitro.cli.flags import note
+from dqnitro.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dqnitro.lab.statistics import Interval
+
+Column = tuple[str, str]  # heading, "left" or "right"
+
+
+def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    """On a terminal a rich table that fits it; in a pipe or file nothing is wrapped or cut."""
+    if not sys.stdout.isatty():
+        print(plain_table(columns, rows))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for i, (name, side) in enumerate(columns):
+        table.add_column(name, justify=side, no_wrap=i == 0)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+    Console().print(table)
+
+
+def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(name), *(len(row[i]) for row in rows), 0) for i, (name, _) in enumerate(columns)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (c.rjust(w) if side == "right" else c.ljust(w) for c, w, (_, side) in zip(cells, widths, columns, strict=True))  # fmt: skip
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line([name for name, _ in columns]), *(line(row) for row in rows)])
+
+
+def ratio_text(i: Interval | None) -> str:
+    """2.41x [2.30, 2.52]; one value has no interval."""
+    if i is None:
+        return "-"
+    return f"{i.mean:.2f}x" + (f" [{i.low:.2f}, {i.high:.2f}]" if i.n > 1 else " (n=1)")
+
+
+def percent_text(i: Interval | None) -> str:
+    """A ratio as the notes write it: +72% [68, 76]."""
+    if i is None:
+        return "-"
+    mean, low, high = ((x - 1) * 100 for x in i[:3])
+    return f"{mean:+.0f}%" + (f" [{low:+.0f}, {high:+.0f}]" if i.n > 1 else " (n=1)")
+
+
+def number_text(i: Interval | None) -> str:
+    if i is None:
+        return "-"
+    digits = 0 if abs(i.mean) >= 20 else 1 if abs(i.mean) >= 2 else 2
+    mean, low, high = (f"{x:,.{digits}f}" for x in i[:3])
+    return mean + (f" [{low}, {high}]" if i.n > 1 else "")
+
+
+def finish(
+    result: dict[str, Any],
+    out: pathlib.Path | None,
+    as_json: bool,
+    show: Callable[[dict[str, Any]], None],
+) -> int:
+    """Store, then show; the exit code. What Ctrl-C cut short is stored and shown as far as it got."""
+    from dqnitro.lab.store import plain, save
+
+    if out is not None:
+        save(out, result)
+    if as_json:
+        json.dump(plain(result), sys.stdout, indent=1)
+        print()
+    else:
+        show(result)
+    if warning := result.get("notes", {}).get("warning"):
+        note(f"warning: {warning}")
+    if out is not None:
+        note(f"written to {out}")
+    from dqnitro.session import EXIT_CODES
+
+    return EXIT_CODES[result["interrupted"]] if result.get("interrupted") else 0
+
+
+def check_turns(rounds: int, seconds: float, minutes: float) -> None:
+    if rounds < 1:
+        raise ConfigError(f"--rounds must be at least 1, got {rounds}", "3 or more give an interval")
+    if not seconds > 0:
+        raise ConfigError(f"--seconds must be over 0, got {seconds:g}", "1 is a good turn")
+    if minutes < 0:
+        raise ConfigError(f"--minutes must be at least 0, got {minutes:g}", "0 means no limit")
+
+
+class Progress:
+    """A word on progress on stderr: one line rewritten in place on a terminal; elsewhere what is built, and one line a round."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._in_place = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._head = ""
+
+    def __call__(self, text: str) -> None:
+        if self._quiet:
+            return
+        if self._in_place:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+            return
+        head = text.split(":")[0]
+        if not text.startswith("round") or head != self._head:
+            note(text)
+        self._head = head
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Nothing of it stays when the result, or an error, is printed."""
+        if self._in_place and not self._quiet:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def names_of(text: str | None) -> list[str] | None:
+    """A list given as a,b,c."""
+    return None if text is None else [t.strip() for t in text.split(",") if t.strip()]

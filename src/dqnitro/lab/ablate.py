@@ -1,0 +1,191 @@
+"""`dqnitro ablate`: a recipe with one rung left out at a time, and `ablate cost`: the baseline with one piece of work left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dqnitro import ladder, recipes
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError, UserError
+from dqnitro.lab.race import Change, Race, facts_of
+from dqnitro.lab.statistics import rate_interval, ratio_interval
+from dqnitro.lab.store import header
+
+WHOLE = "whole"
+
+
+def _run(race: Race, rounds: int, seconds: float) -> None:
+    if WHOLE not in race.racers:
+        raise ConfigError(f"the whole cannot run: {race.skipped.get(WHOLE, 'unknown')}")
+    race.run(rounds, seconds)
+    if WHOLE not in race.rates:
+        raise ConfigError(f"the whole cannot run: {race.skipped[WHOLE]}")
+    if not race.rounds:
+        raise ConfigError("no round was completed", "give more --minutes")
+
+
+def ablate(
+    game: str, recipe: str = "fast", *, minutes: float = 8.0, rounds: int = 10, seconds: float = 1.0,
+    changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:  # fmt: skip
+    """The recipe, and the recipe without each of its rungs, in turns."""
+    plan = recipes.plan(recipe, game)
+    if not plan.rungs:
+        raise ConfigError(
+            f"recipe {recipe} climbs no rungs for {game}", "there is nothing to leave out; try fast or auto"
+        )
+    with Race(minutes, say) as race:
+        race.build(WHOLE, plan.config().replace(**(changes or {})))
+        for name in plan.rungs:
+            try:
+                race.build(name, plan.config(without=(name,)).replace(**(changes or {})))
+            except UserError as e:
+                race.skipped[name] = str(e)
+        _run(race, rounds, seconds)
+        rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "promise": None}]
+        rows += [_row(race, n) | {"without": n, "promise": ladder.RUNGS[n].promise} for n in plan.rungs]
+        for name, why in plan.left_out.items():  # not in the recipe here, so there is nothing to leave out
+            rows.append({"without": name, "promise": ladder.RUNGS[name].promise, "state": "skipped", "why": why})
+        result = header(
+            "ablate", plan.base.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe
+        )
+        return result | {"rows": rows, "notes": facts_of(race), "interrupted": race.interrupted}
+
+
+def _row(race: Race, name: str) -> dict[str, Any]:
+    if name not in race.racers:
+        return {"state": "skipped", "why": race.skipped[name]}
+    rates, racer = race.rates[name], race.racers[name]
+    return {
+        "state": "measured", "why": None, "fps": rate_interval(rates), "rates": rates, **racer.facts(),
+        "ratio": ratio_interval(rates, race.rates[WHOLE]),
+    }  # fmt: skip
+
+
+# --- `ablate cost`: the notes' question "where does the CPU go"
+
+
+def no_sampling(agent: Any) -> None:
+    """Learn from the same batch again and again."""
+    draw, kept = agent.replay.sample, []
+
+    def sample(batch_size: int, rng: np.random.Generator, beta: float) -> Any:
+        if not kept:
+            kept.append(draw(batch_size, rng, beta))
+        return kept[0]
+
+    agent.replay.sample = sample
+
+
+def no_optimiser(agent: Any) -> None:
+    """Loss and gradients, but the parameters stay as they are."""
+    agent.learner._optimizer.step = lambda: None
+
+
+def no_loss(agent: Any) -> None:
+    """Sample, then do nothing with it: no forward pass, no backward pass, no optimiser."""
+    update, kept = agent.learner.update, []
+
+    def skip(batch: Any) -> Any:
+        if not kept:
+            kept.append(update(batch))
+        return kept[0]
+
+    agent.learner.update = skip
+
+
+def no_reshape(agent: Any) -> None:
+    """Every second pixel and a cut instead of an area average: the same shape, hardly any work."""
+    from dqnitro.envs.wrappers import Warp
+
+    for env in agent.envs._engine._envs:
+        while not isinstance(env, Warp):
+            env = env.env
+        setattr(env, "observation", _cut(env.size))  # noqa: B010 - a method is replaced on purpose
+
+
+def _cut(size: int) -> Callable[[np.ndarray], np.ndarray]:
+    def observation(screen: np.ndarray) -> np.ndarray:
+        out = np.zeros((size, size), np.uint8)
+        small = screen[::2, ::2][:size, :size]
+        out[: small.shape[0], : small.shape[1]] = small
+        return out
+
+    return observation
+
+
+def cost_variants(config: Config) -> dict[str, tuple[Config, Change | None, str]]:
+    """What is left out -> config, change of the agent, and what that means."""
+    out: dict[str, tuple[Config, Change | None, str]] = {
+        "sampling": (config, no_sampling, "one batch, used again and again"),
+        "optimiser": (config, no_optimiser, "gradients, but no step of Adam"),
+        "loss": (config, no_loss, "no forward pass, backward pass or step of Adam: nothing is learned"),
+    }
+    if config.episodic_life:
+        out["episodic life"] = (config.replace(episodic_life=False), None, "a lost life is not looked for")
+    if config.clip_rewards:
+        out["clipping"] = (config.replace(clip_rewards=False), None, "rewards as the game gives them")
+    if config.episodic_life and config.clip_rewards:
+        both = config.replace(episodic_life=False, clip_rewards=False)
+        out["episodic life and clipping"] = (both, None, "both left out, as the notes did")
+    return out
+
+
+def cost_config(game: str, recipe: str, changes: dict[str, Any]) -> tuple[Config, str | None]:
+    """The config whose work is taken apart, and why the picture cannot be left unshrunk (or None)."""
+    from dqnitro.envs import env_kind
+
+    config = recipes.plan(recipe, game).config()
+    if env_kind(game) != "atari":
+        return config.replace(clip_rewards=True).replace(**changes), f"{game} is not an Atari game: nothing is reshaped"
+    # Off in the book's settings, on in the notes': it has to be there to be left out.
+    config = config.replace(episodic_life=True).replace(**changes)
+    return (
+        config,
+        None if config.envs == "wrappers" else f"--envs {config.envs} shrinks the picture inside its own code",
+    )
+
+
+def cost(
+    game: str, recipe: str = "baseline", *, minutes: float = 8.0, rounds: int = 10, seconds: float = 1.0,
+    changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:  # fmt: skip
+    """The recipe without sampling, without the optimiser, ...: how much of a step's time each piece takes."""
+    config, no_reshape_why = cost_config(game, recipe, changes or {})
+    variants = cost_variants(config)
+    with Race(minutes, say) as race:
+        race.build(WHOLE, config)
+        for name, (changed, change, _) in variants.items():
+            race.build(name, changed, change)
+        notes = {name: note for name, (_, _, note) in variants.items()}
+        notes["reshape"] = "every second pixel, cut to size, instead of the average of an area"
+        if no_reshape_why:
+            race.skipped["reshape"] = no_reshape_why
+        else:
+            race.build("reshape", config, no_reshape)
+        _run(race, rounds, seconds)
+        rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "note": f"recipe {recipe}, all of it"}]
+        rows += [_cost_row(race, name, notes[name]) for name in notes]
+        result = header("cost", config.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe)
+        return result | {"rows": rows, "notes": facts_of(race), "interrupted": race.interrupted}
+
+
+def _cost_row(race: Race, name: str, note: str) -> dict[str, Any]:
+    row: dict[str, Any] = _row(race, name) | {"without": name, "note": note}
+    if row["state"] == "measured":
+        # Of a step's time: what is left out takes 1 - (time without it) / (time with it).
+        row["saves_share"] = 1.0 - 1.0 / row["ratio"].mean
+    return row
+
+
+def verdict(rows: Sequence[dict[str, Any]]) -> str:
+    """Where the time goes, in one sentence."""
+    shown = [r for r in rows if r["without"] and r["state"] == "measured" and r["ratio"].low > 1.0]
+    if not shown:
+        return "nothing that was left out made a difference that the intervals can tell from noise"
+    shown.sort(key=lambda r: -r["saves_share"])
+    parts = [f"{r['without']} {r['saves_share']:.0%}" for r in shown]
+    return f"of a step's time: {', '.join(parts)} (what leaving it out saves; the rest cannot be told from noise)"

@@ -1,0 +1,187 @@
+"""`dqnitro compare`: is the difference between two runs (or two groups of runs) real, or noise?
+
+Scores are compared over games that ended in the same window of steps, speeds over stretches of the clock. An interval of the
+difference says how large it is, a rank test whether it could be chance; only if both agree is it called real. One run a side
+says something about these two runs; what a recipe does needs several seeds a side, and then each run counts once.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dqnitro.errors import ConfigError
+from dqnitro.lab.statistics import FEW, Interval, mean_interval
+from dqnitro.lab.store import header
+from dqnitro.report.run import Run, read_run
+
+BLOCK_S = 10.0  # neighbouring seconds of a run are alike; stretches of this length hardly
+FEWEST = 4  # values a side, under which a rank test cannot say anything
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison."""
+
+    name: str
+    runs: list[Run]
+
+
+def read_side(text: str) -> Side:
+    """A run's folder, or several (seeds of one recipe) with commas between."""
+    paths = [pathlib.Path(t.strip()) for t in text.split(",") if t.strip()]
+    if not paths:
+        raise ConfigError("no run was given", "give a run's folder; `dqnitro runs` lists what is there")
+    return Side(text, [read_run(p) for p in paths])
+
+
+def shared_window(sides: Sequence[Side], share: float = 0.25) -> tuple[float, float]:
+    """The last part of the steps that every run has."""
+    ends = [max((s for s in r.metrics.game["steps"]), default=0.0) for side in sides for r in side.runs]
+    end = min(ends)
+    if end <= 0:
+        raise ConfigError("one of the runs has not finished a game", "let it play longer, or compare others")
+    return end * (1 - share), end
+
+
+def scores_in(run: Run, window: tuple[float, float]) -> list[float]:
+    g = run.metrics.game
+    pairs = zip(g["steps"], g["score"], strict=True)
+    return [score for steps, score in pairs if window[0] <= steps <= window[1] and math.isfinite(score)]
+
+
+def speed_blocks(run: Run) -> list[float]:
+    """Steps a second over stretches of BLOCK_S seconds (shorter ones for short runs), from the first update on."""
+    p = run.metrics.progress
+    points = [
+        (w, s) for w, s, u in zip(p["wall_s"], p["steps"], p["updates"], strict=True)
+        if math.isfinite(w) and math.isfinite(s) and u > 0
+    ]  # fmt: skip
+    if len(points) < 2:
+        return []
+    length = min(BLOCK_S, (points[-1][0] - points[0][0]) / (2 * FEWEST))
+    out, begin = [], points[0]
+    for w, s in points[1:]:
+        if w - begin[0] >= length > 0:
+            out.append((s - begin[1]) / (w - begin[0]))
+            begin = (w, s)
+    return out
+
+
+def values_of(side: Side, per_run: Sequence[list[float]], word: str, each_once: bool) -> list[float]:
+    """A single run's values; or a mean per run, because values of one run are not independent witnesses for its recipe."""
+    empty = [str(r.path) for r, v in zip(side.runs, per_run, strict=True) if not v]
+    if empty:
+        raise ConfigError(f"{empty[0]} has no {word} to compare", "give a wider --window, or let it run longer")
+    return [float(np.mean(v)) for v in per_run] if each_once else list(per_run[0])
+
+
+def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Interval:
+    """Mean of b minus mean of a, 95%: Welch's t for few values, the bootstrap for many."""
+    x, y = np.asarray(a, float), np.asarray(b, float)
+    mean, n = float(y.mean() - x.mean()), min(len(x), len(y))
+    if n < 2 or (np.ptp(x) == 0 and np.ptp(y) == 0):
+        return Interval(mean, mean, mean, n)
+    if n < FEW:
+        from scipy.stats import ttest_ind
+
+        ci = ttest_ind(y, x, equal_var=False).confidence_interval(0.95)
+        return Interval(mean, float(ci.low), float(ci.high), n)
+    from scipy.stats import bootstrap
+
+    r = bootstrap(
+        (y, x), lambda p, q, axis=-1: np.mean(p, axis=axis) - np.mean(q, axis=axis), method="percentile",
+        n_resamples=5000, rng=np.random.default_rng(seed), vectorized=True,
+    )  # fmt: skip
+    return Interval(mean, float(r.confidence_interval.low), float(r.confidence_interval.high), n)
+
+
+def rank_test(a: Sequence[float], b: Sequence[float]) -> float | None:
+    """Chance of ranks this uneven if both sides were alike (Mann-Whitney, two-sided); None for too few values."""
+    if min(len(a), len(b)) < FEWEST:
+        return None
+    from scipy.stats import mannwhitneyu
+
+    return float(mannwhitneyu(a, b, alternative="two-sided").pvalue)
+
+
+def judge(a: Sequence[float], b: Sequence[float]) -> dict[str, Any]:
+    """Means, difference, rank test, and the word for it: real, noise, or too little to say."""
+    d, p = difference(a, b), rank_test(a, b)
+    if p is None:
+        word = "too little to say"
+    elif p < LEVEL and (d.low > 0 or d.high < 0):
+        word = "real"
+    else:
+        word = "noise"
+    return {"means": [mean_interval(a), mean_interval(b)], "difference": d, "p_value": p, "verdict": word}
+
+
+def sentence(what: str, unit: str, names: tuple[str, str], j: dict[str, Any]) -> str:
+    """A judgement in words."""
+    a, b = j["means"]
+    d, p = j["difference"], j["p_value"]
+    figures = f"{a.mean:,.1f} and {b.mean:,.1f} {unit}, difference {d.mean:+,.1f} [{d.low:+,.1f}, {d.high:+,.1f}]"
+    if p is None:
+        return f"{what}: too little to say ({figures}; {min(a.n, b.n)} values a side, a rank test needs {FEWEST})"
+    chance = f"a rank test gives p = {p:.2g}"
+    if j["verdict"] == "real":
+        better = names[1] if d.mean > 0 else names[0]
+        return f"{what}: the difference is real, {better} is higher ({figures}; {chance})"
+    return f"{what}: no difference that could not be noise ({figures}; {chance})"
+
+
+def compare_runs(left: str, right: str, window: tuple[float, float] | None = None) -> dict[str, Any]:
+    """Both sides' scores in the same window of steps, and their speeds; with a verdict in words."""
+    sides = [read_side(left), read_side(right)]
+    games = {r.env_id for side in sides for r in side.runs}
+    if len(games) > 1:
+        raise ConfigError(f"these runs play different games: {', '.join(sorted(games))}", "compare runs of one game")
+    window = window or shared_window(sides)
+    names = (short(sides[0]), short(sides[1]))
+    each_once = any(len(s.runs) > 1 for s in sides)
+    scores = [values_of(s, [scores_in(r, window) for r in s.runs], "game in the window", each_once) for s in sides]
+    score = judge(*scores)
+    said = [sentence("score", "points", names, score)]
+    blocks = [[speed_blocks(r) for r in s.runs] for s in sides]
+    speed = None
+    if all(b for side in blocks for b in side):
+        speed = judge(*(values_of(s, b, "speed", each_once) for s, b in zip(sides, blocks, strict=True)))
+        said.append(sentence("speed", "steps/s", names, speed))
+    said += caveats(sides)
+    result = header("compare", games.pop(), window_steps=list(window))
+    result["runs"] = [
+        {"name": side.name, "runs": [str(r.path) for r in side.runs], "recipe": side.runs[0].recipe,
+         "scores": score["means"][i], "fps": speed["means"][i] if speed else None}
+        for i, side in enumerate(sides)
+    ]  # fmt: skip
+    return result | {
+        "verdict": said[0], "sentences": said, "p_value": score["p_value"], "difference": score["difference"],
+        "score": score, "speed": speed, "values": "runs" if each_once else "games",
+    }  # fmt: skip
+
+
+def short(side: Side) -> str:
+    """What a sentence calls a side."""
+    return side.runs[0].path.name or str(side.runs[0].path)
+
+
+def caveats(sides: Sequence[Side]) -> list[str]:
+    """What the figures cannot say."""
+    out = []
+    if any(len(s.runs) == 1 for s in sides):
+        out.append(
+            "one run on a side: this is about these runs; for what a setting does, give several seeds a side (A,B,C D,E,F)"
+        )
+    machines = {(r.machine.get("cpu"), r.machine.get("cores"), r.machine.get("gpu")) for s in sides for r in s.runs}
+    if len(machines) > 1:
+        out.append("the runs come from different machines: their speeds say nothing about the settings")
+    else:
+        out.append("speeds of runs at different times include what else the machine did; `dqnitro ladder` takes turns")
+    return out

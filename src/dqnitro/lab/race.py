@@ -1,0 +1,301 @@
+"""Training agents that take turns in one process: what ladder, ablations and tune are made of.
+
+A racer is built once, before anything is timed: environments, compiled code, and a replay filled by random play. In its turns
+it only goes on training. All racers take a turn in every round, so a machine that slows down slows all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dqnitro.config import Config
+from dqnitro.errors import DivergedError, UserError
+from dqnitro.lab.measure import interleave
+from dqnitro.loop import PHASES
+from dqnitro.machine import usable_cores
+from dqnitro.run import make_run
+from dqnitro.session import Signals
+
+FILL_STEPS = 500  # enough to sample from
+CAPACITY = 5_000  # transitions; a replay's size changes its memory, hardly its speed, and every racer keeps its own
+WARM_UPDATES = 5  # untimed: the first ones touch fresh memory
+MAX_TURN_FACTOR = 20.0
+BUSY = 0.5  # load per core from which on a result says that the machine was not ours alone
+
+Change = Callable[[Any], None]
+
+# A setting that cannot work, a compiler that is missing, a library without a kernel, a loss that became NaN.
+FAILURES = (UserError, DivergedError, RuntimeError, MemoryError, OSError, ImportError)
+
+
+def reason(e: Exception, words: str) -> str:
+    """One line: the first of what a library has to say."""
+    if isinstance(e, UserError):
+        return str(e)
+    first = (str(e) or type(e).__name__).strip().splitlines()[0]
+    return f"{words}: {first[:200]}"
+
+
+def measuring_config(config: Config) -> Config:
+    """The config as it is measured: small replay, short fill, exploration at its end, no limits."""
+    fill = max(FILL_STEPS, config.batch_size)
+    capacity = max(CAPACITY, 2 * fill, 32 * config.n_envs)  # a stack and some history for each of many environments
+    return config.replace(
+        first_fill_steps=fill, replay_capacity=capacity, epsilon_decay_steps=fill, max_steps=0, max_minutes=0.0
+    )  # fmt: skip
+
+
+NOTES = {
+    "replay": f"measured with a replay of {CAPACITY:,} transitions, of which {FILL_STEPS} come from random play before the clock starts",
+    "epsilon": "measured at the exploration of the end of a run, when nearly every step asks the network",
+    "fps": "steps (decisions) a second; a step is frame_skip console frames",
+}
+
+
+def make_room_for_compiled(config: Config) -> None:
+    """torch.compile keeps 8 versions of a function and then quietly runs it uncompiled; every racer's update is a version."""
+    if "compile" in config.wrappers:
+        import torch._dynamo
+
+        limits = torch._dynamo.config
+        limits.recompile_limit = max(limits.recompile_limit, 256)
+        limits.accumulated_recompile_limit = max(limits.accumulated_recompile_limit, 1024)
+
+
+class Racer:
+    """One agent that trains for some seconds whenever it is asked, and counts what it did in that time."""
+
+    def __init__(self, config: Config, change: Change | None = None) -> None:
+        import torch
+
+        self.config = config
+        # The number of threads belongs to the process, so it is put back before every turn and after building.
+        usual = torch.get_num_threads()
+        make_room_for_compiled(config)
+        began = time.perf_counter()
+        try:
+            self.agent, self._ticks = make_run(measuring_config(config))
+            try:
+                if change is not None:
+                    change(self.agent)
+                while next(self._ticks).updates < WARM_UPDATES:
+                    pass
+            except BaseException:
+                self.agent.close()
+                raise
+            # What the config asked for, or what its runner leaves to the learner.
+            self._threads = torch.get_num_threads()
+        finally:
+            torch.set_num_threads(usual)
+        self.build_s = time.perf_counter() - began
+        self.frames_per_step = self.agent.envs.spec.frames_per_step
+        self.seconds, self.steps, self.updates, self.ticks = 0.0, 0, 0, 0
+        self.phases: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+
+    def rate(self, seconds: float) -> float:
+        """Train for about so long; steps a second. At least one update is made, however slow it is."""
+        import torch
+
+        a, clock = self.agent, time.perf_counter
+        usual = torch.get_num_threads()
+        torch.set_num_threads(self._threads)
+        before = dict(a.phases.seconds)
+        steps, updates, ticks = a.clock.steps, a.clock.updates, 0
+        begin = clock()
+        try:
+            # One look at the clock a tick is all that measuring costs here; see `measuring_share`.
+            while (spent := clock() - begin) < seconds or (
+                a.clock.updates == updates and spent < seconds * MAX_TURN_FACTOR
+            ):
+                next(self._ticks)
+                ticks += 1
+            synchronize(a)
+        finally:
+            torch.set_num_threads(usual)
+        spent = clock() - begin
+        self.seconds += spent
+        self.steps += a.clock.steps - steps
+        self.updates += a.clock.updates - updates
+        self.ticks += ticks
+        for phase, was in before.items():
+            self.phases[phase] = self.phases.get(phase, 0.0) + a.phases.seconds[phase] - was
+        return (a.clock.steps - steps) / spent
+
+    @property
+    def samples_per_step(self) -> float:
+        """Transitions learned from for each step played: the replay ratio."""
+        return self.updates * self.config.batch_size / self.steps if self.steps else 0.0
+
+    @property
+    def ratio_error(self) -> float:
+        """How far `samples_per_step` may be off: a turn can begin and end with a tick's updates owed."""
+        c = self.config
+        return c.batch_size * (c.n_envs / c.steps_per_update + 1) / self.steps if self.steps else 0.0
+
+    @property
+    def share(self) -> dict[str, float]:
+        """Where the time went, by phase; "loop" is the rest."""
+        if not self.seconds:
+            return {}
+        out = {p: s / self.seconds for p, s in self.phases.items()}
+        return out | {"loop": max(0.0, 1.0 - sum(out.values()))}
+
+    def facts(self) -> dict[str, Any]:
+        """What a row of a table says beside the speed."""
+        per_s = 1.0 / self.seconds if self.seconds else 0.0
+        return {
+            "frames_per_step": self.frames_per_step,
+            "frames_per_s": self.steps * self.frames_per_step * per_s,
+            "updates_per_s": self.updates * per_s,
+            "samples_per_step": self.samples_per_step,
+            "share": self.share,
+            "build_s": self.build_s,
+            "measuring_share": self.measuring_share(),
+        }
+
+    def measuring_share(self) -> float:
+        """What measuring cost of the time it measured: looks at the clock a tick, times what a look costs here."""
+        looks_a_tick = 1 + 1 + len(PHASES) + 2 * self.updates / max(1, self.ticks)
+        return clock_cost_s() * looks_a_tick * self.ticks / self.seconds if self.seconds else 0.0
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # a player that died was already told; others still have to be closed
+            close = getattr(self._ticks, "close", None)
+            if close:
+                close()
+        self.agent.close()
+
+
+def synchronize(agent: Any) -> None:
+    """A GPU works behind the program's back: wait for it, or its work would be counted in the next turn."""
+    if agent.learner.device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(agent.learner.device)
+
+
+_clock_cost: list[float] = []
+
+
+def clock_cost_s(looks: int = 20_000) -> float:
+    """Seconds that one look at the clock and the addition after it take here; measured once."""
+    if not _clock_cost:
+        total, begin = 0.0, time.perf_counter()
+        for _ in range(looks):
+            total += time.perf_counter() - begin
+        _clock_cost.append((time.perf_counter() - begin) / looks)
+    return _clock_cost[0]
+
+
+class Race:
+    """Builds racers within a time budget, runs them in rounds, and always gives back whole rounds."""
+
+    def __init__(self, minutes: float, say: Callable[[str], None] = lambda text: None) -> None:
+        self._end = time.perf_counter() + minutes * 60 if minutes else float("inf")
+        self._begin = time.perf_counter()
+        self.minutes, self._say = minutes, say
+        self.load = load_before()
+        self.racers: dict[str, Racer] = {}
+        self.skipped: dict[str, str] = {}
+        self.rates: dict[str, list[float]] = {}
+        self.interrupted: str | None = None  # the signal that ended it early
+        self.seconds = 0.0
+
+    def left_s(self) -> float:
+        return self._end - time.perf_counter()
+
+    def build(self, name: str, config: Config, change: Change | None = None) -> Racer | None:
+        """A racer, or None with the reason in `skipped`. The first always gets its chance; others stop at half the time."""
+        spent = time.perf_counter() - self._begin
+        if self.racers and spent > self.minutes * 30 > 0:
+            self.skipped[name] = f"building the others took half of --minutes {self.minutes:g}; give more minutes"
+            return None
+        self._say(f"building {name}")
+        try:
+            self.racers[name] = Racer(config, change)
+        except FAILURES as e:  # the others can still be measured
+            self.skipped[name] = reason(e, "failed to start")
+            return None
+        return self.racers[name]
+
+    def run(self, rounds: int, seconds: float, fewest: int = 3) -> dict[str, list[float]]:
+        """Rates by name, one a round. Fewer rounds, and shorter turns, where the minutes do not suffice; a signal ends early.
+
+        Who fails in a turn is out, with the reason in `skipped`.
+        """
+        count = max(1, len(self.racers))
+        if self.left_s() < count * seconds * fewest:
+            seconds = max(0.05, self.left_s() / (count * fewest))
+        self.seconds = seconds
+        self.rates = {name: [] for name in self.racers}
+        turns = {name: functools.partial(self._turn, name) for name in self.racers}
+        done: dict[str, float] = {}
+        with Signals().installed() as signals:
+            for r, name, rate in interleave(turns, rounds, seconds):
+                if signals.caught:
+                    self.interrupted = signals.caught
+                    break
+                done[name] = rate
+                if not math.isnan(rate):
+                    self._say(f"round {r + 1}: {name} {rate:,.0f} steps/s")
+                if len(done) < len(turns):
+                    continue
+                for n in self.racers:
+                    self.rates[n].append(done[n])
+                done = {}
+                if r + 1 >= fewest and self.left_s() < count * seconds:
+                    break
+        if self.interrupted and not self.rounds:
+            raise KeyboardInterrupt
+        return self.rates
+
+    def _turn(self, name: str, seconds: float) -> float:
+        if name not in self.racers:
+            return math.nan
+        try:
+            return self.racers[name].rate(seconds)
+        except FAILURES as e:
+            self.skipped[name] = reason(e, "failed while it ran")
+            self.racers.pop(name).close()
+            del self.rates[name]
+            return math.nan
+
+    @property
+    def rounds(self) -> int:
+        return min((len(v) for v in self.rates.values()), default=0)
+
+    def close(self) -> None:
+        for racer in self.racers.values():
+            racer.close()
+
+    def __enter__(self) -> Race:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def load_before() -> float | None:
+    """How many processes wanted a core in the last minute; None where the system does not say."""
+    try:
+        return os.getloadavg()[0]
+    except (AttributeError, OSError):
+        return None
+
+
+def facts_of(race: Race) -> dict[str, Any]:
+    """What holds for a whole race, for a result's notes."""
+    shares = [r.measuring_share() for r in race.racers.values() if r.seconds]
+    cores, warning = usable_cores(), None
+    if race.load is not None and race.load > BUSY * cores:
+        warning = (
+            f"others used this machine when measuring began (load {race.load:.1f} on {cores} cores); "
+            "hint: measure again when it is idle"
+        )
+    return {**NOTES, "measuring_share": max(shares, default=0.0), "load_before": race.load, "warning": warning}

@@ -1,0 +1,116 @@
+"""What `dqnitro tune` found on this machine: a small user file that the recipes `auto` and `fast` read.
+
+It can only choose among things that leave learning as it is. Whatever else stands in it (another machine, an unknown rung, a
+damaged file) is ignored: a file that nobody looks at must never decide what a run learns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqnitro.config import FIELDS
+from dqnitro.errors import ConfigError
+from dqnitro.ladder import RUNGS
+from dqnitro.machine import cpu_name, usable_cores
+
+FORMAT = 1
+RECIPES = ("auto", "fast")  # those that take the result
+SETTINGS = ("torch_threads", "env_threads", "runner", "slack_steps")  # may be chosen; a runner only with slack 0
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The choice for one recipe and one kind of game on this machine."""
+
+    rungs: tuple[str, ...]  # exact and close ones only
+    settings: dict[str, Any]
+    date: str
+    torch: str  # the version it was measured with
+    dropped: dict[str, str] = field(default_factory=dict)  # rung of the recipe -> why it is not used here
+    gain: str = ""  # in words
+
+
+def path() -> pathlib.Path:
+    """Where the file is: $DQNITRO_TUNED, or dqnitro/tuned.json in the user's configuration folder."""
+    if given := os.environ.get("DQNITRO_TUNED"):
+        return pathlib.Path(given)
+    home = os.environ.get("XDG_CONFIG_HOME") or pathlib.Path.home() / ".config"
+    return pathlib.Path(home) / "dqnitro" / "tuned.json"
+
+
+def machine_key() -> str:
+    """What a measurement holds for: this CPU, so many usable cores, this GPU."""
+    import torch
+
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
+    return f"{cpu_name()}, {usable_cores()} cores, {gpu}"
+
+
+def _entry_key(recipe: str, env_id: str) -> str:
+    from dqnitro.envs import env_kind
+
+    return f"{recipe}/{env_kind(env_id)}"
+
+
+def _read() -> dict[str, Any]:
+    """All machines' entries; empty where there is no file, or one that cannot be used."""
+    try:
+        data = json.loads(path().read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("machines"), dict):
+        return {}
+    return {k: v for k, v in data["machines"].items() if isinstance(v, dict)}
+
+
+def _write(machines: dict[str, Any]) -> None:
+    from dqnitro.lab.store import plain
+    from dqnitro.session import write_json
+
+    file = path()
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, plain({"format": FORMAT, "machines": machines}))
+    except OSError as e:
+        raise ConfigError(f"cannot write {file} ({e.strerror})", "DQNITRO_TUNED names another place for it") from e
+
+
+def find(recipe: str, env_id: str) -> Tuned | None:
+    """The choice for this recipe, kind of game and machine, if there is one that can be trusted."""
+    machines = _read() if recipe in RECIPES else {}
+    if not machines:
+        return None
+    entry = machines.get(machine_key(), {}).get(_entry_key(recipe, env_id))
+    if not isinstance(entry, dict):
+        return None
+    try:
+        rungs = tuple(n for n in entry["rungs"] if n in RUNGS and RUNGS[n].promise != "learning")
+        settings = {k: v for k, v in entry["settings"].items() if k in SETTINGS and k in FIELDS}
+        dropped = {str(k): str(v) for k, v in entry["dropped"].items()}
+        found = Tuned(rungs, settings, str(entry["date"]), str(entry["torch"]), dropped, str(entry["gain"]))
+    except (KeyError, TypeError, AttributeError):
+        return None
+    if settings.get("runner", "inline") != "inline" and settings.get("slack_steps") != 0:
+        return None  # play that runs ahead changes learning
+    return found
+
+
+def remember(recipe: str, env_id: str, entry: dict[str, Any]) -> pathlib.Path:
+    """Store a choice with its evidence; other recipes, games and machines keep theirs."""
+    machines = _read()
+    machines.setdefault(machine_key(), {})[_entry_key(recipe, env_id)] = entry
+    _write(machines)
+    return path()
+
+
+def forget() -> list[str]:
+    """Drop what was found on this machine; which entries there were."""
+    machines = _read()
+    gone = sorted(machines.pop(machine_key(), {}))
+    if gone:
+        _write(machines)
+    return gone

@@ -1,0 +1,67 @@
+"""Results stay readable: what was written comes back, what cannot be read says so in one line."""
+
+import json
+import math
+import pathlib
+
+import pytest
+
+from dqnitro.errors import ConfigError
+from dqnitro.lab import store
+from dqnitro.lab.statistics import Interval
+
+RESULTS = pathlib.Path(__file__).resolve().parents[2] / "results"
+
+
+def test_a_result_comes_back_with_its_intervals_and_its_machine(tmp_path):
+    path = tmp_path / "deep" / "x.json"
+    result = store.header("ladder", "pong", rounds=3) | {
+        "fps": Interval(1.0, 0.5, math.inf, 3),
+        "rows": ({"a": math.nan},),
+    }
+    store.save(path, result)
+    back = store.load(path)
+    assert back["fps"] == {"mean": 1.0, "low": 0.5, "high": None, "n": 3} and back["rows"] == [{"a": None}]
+    assert (back["what"], back["format"], back["game"], back["rounds"]) == ("ladder", store.FORMAT, "pong", 3)
+    assert back["machine"]["cores"] >= 1 and back["commit"] and back["command"] and back["date"].startswith("20")
+    assert store.kind(path) == "ladder"
+    json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"what": "ladder", "format": 2}', "has format 2, this version reads up to 1; hint: update"),
+        ('{"rows": []}', "does not say `what` it is"),
+        ("[1]", "does not say `what` it is"),
+        ("{", "is not JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(text, says, tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as e:
+        store.load(path)
+    assert says in str(e.value) and "\n" not in str(e.value)
+
+
+def test_a_file_that_is_not_there_and_a_place_that_cannot_be_written(tmp_path):
+    with pytest.raises(ConfigError, match="cannot read"):
+        store.load(tmp_path / "none.json")
+    with pytest.raises(ConfigError, match="is a folder"):
+        store.save(tmp_path, {})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot write"):
+        store.save(tmp_path / "file" / "x.json", {})
+
+
+@pytest.mark.parametrize("name", ["learn-2-cores.json", "console-2-cores.json"])
+def test_results_from_before_formats_are_still_read(name):
+    assert store.kind(RESULTS / name) == name.split("-")[0]
+
+
+def test_default_names_never_overwrite(tmp_path):
+    first = store.default_path("ladder", "ALE/Pong-v5", tmp_path / "ladders")
+    store.save(first, {"what": "ladder"})
+    second = store.default_path("ladder", "ALE/Pong-v5", tmp_path / "ladders")
+    assert first != second and first.name.startswith("ALE-Pong-v5-")
