@@ -11,6 +11,7 @@ Play acts on weights that are at most one vector step old. Updates sample from s
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -91,6 +92,9 @@ class DeviceAgent:
         spec = EnvSpec(n, self.player.n_actions, shape, np.dtype(np.uint8), config.frame_stack, config.frame_skip, True)
         self.envs = _EnvsFace(spec)
         self.learner = Learner(config, spec, str(device))
+        self.learner.check_finite = lambda: (
+            None
+        )  # every tick brings the first bad update; asking the card would wait for it
         deep = config.screen_size % 4 == 0 and config.network in ("nature", "small")
         self.ring = self.replay = Ring(
             config.replay_capacity // n, n, config.screen_size, config.frame_stack, device, deep
@@ -239,6 +243,8 @@ class Graphs:
         self.agent, self.cuda = agent, agent.device.type == "cuda"
         c = agent.config
         self.updates_per_step = c.n_envs / c.steps_per_update
+        # A graph ends where the target is due, since only between graphs it is copied.
+        self.per_graph = max(1, min(STEPS_PER_GRAPH, c.target_sync_steps // c.n_envs or 1))
         self._graphs: dict[tuple[int, ...], Any] = {}
         if self.cuda:
             self._play, self._start = torch.cuda.Stream(agent.device), torch.cuda.Stream(agent.device)
@@ -290,49 +296,50 @@ class Graphs:
         a.report.copy_(report)
         torch.cuda.set_rng_state(rng, a.device)
 
-    def run(self, updates: tuple[int, ...]) -> None:
-        """Start a graph with these updates; it is recorded when it is first asked for."""
-        if not self.cuda:
-            self._body(updates)
-            return
+    def prepare(self) -> None:
+        """Compile and record what the run begins with, before any clock runs."""
+        if self.cuda:
+            self.warm_up()
+            self.recorded((0,) * self.per_graph)
+            self.recorded(self.plan(0, self.per_graph))
+
+    def recorded(self, updates: tuple[int, ...]) -> Any:
         if updates not in self._graphs:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self._body(updates)
             self._graphs[updates] = graph
-        self._graphs[updates].replay()
+        return self._graphs[updates]
 
-    def plan(self, done: int, due_from: int, steps: int) -> tuple[int, ...]:
-        """Updates beside each of the next `steps` vector steps, `done` vector steps after the fill: owed, never lost."""
-        rate, first = self.updates_per_step, due_from
-        return (
-            tuple(int((first + i + 1) * rate) - int((first + i) * rate) for i in range(steps))
-            if done >= 0
-            else (0,) * steps
-        )
+    def run(self, updates: tuple[int, ...]) -> None:
+        """Start a graph with these updates; a pattern that was not seen before is recorded first."""
+        if self.cuda:
+            self.recorded(updates).replay()
+        else:
+            self._body(updates)
+
+    def plan(self, first: int, steps: int) -> tuple[int, ...]:
+        """Updates beside each of the next `steps` vector steps, `first` of them after the fill: owed, never lost."""
+        rate = self.updates_per_step
+        return tuple(int((first + i + 1) * rate) - int((first + i) * rate) for i in range(steps))
 
 
-def ticks(agent: DeviceAgent) -> Iterator[Tick]:
+def ticks(agent: DeviceAgent, graphs: Graphs) -> Iterator[Tick]:
     """Endless: one tick a graph. The numbers of a graph are read while the next one runs."""
-    a, c = agent, agent.config
-    graphs = Graphs(a)
-    cuda = graphs.cuda
-    per_graph = max(1, min(STEPS_PER_GRAPH, c.target_sync_steps // c.n_envs or 1))
+    a, c, cuda = agent, agent.config, graphs.cuda
     sync_every = max(1, round(c.target_sync_steps / c.steps_per_update))
-    if cuda:
-        graphs.warm_up()
-    learned_steps = round(a.clock.updates / graphs.updates_per_step) if a.clock.updates else 0
-    waiting: list[tuple[Any, Tensor, Tensor]] = []
-    enqueued_updates = a.clock.updates
+    enqueued = a.clock.updates
+    learned = round(enqueued / graphs.updates_per_step)  # vector steps with updates beside them
+    waiting: deque[tuple[Any, Tensor, Tensor]] = deque()
     while True:
         begun = time.perf_counter()
-        filled = a.clock.steps >= c.first_fill_steps
-        updates = graphs.plan(0 if filled else -1, learned_steps, per_graph)
-        if filled:
-            learned_steps += per_graph
-        if enqueued_updates // sync_every != (enqueued_updates + sum(updates)) // sync_every:
+        updates = (0,) * graphs.per_graph
+        if a.clock.steps >= c.first_fill_steps:
+            updates = graphs.plan(learned, graphs.per_graph)
+            learned += graphs.per_graph
+        if enqueued // sync_every != (enqueued + sum(updates)) // sync_every:
             a.sync_target()
-        enqueued_updates += sum(updates)
+        enqueued += sum(updates)
         graphs.run(updates)
         report, ends = _fetch(a, cuda)
         event = torch.cuda.Event() if cuda else None
@@ -340,11 +347,11 @@ def ticks(agent: DeviceAgent) -> Iterator[Tick]:
             event.record()
         waiting.append((event, report, ends))
         if len(waiting) > (1 if cuda else 0):
-            event, report, ends = waiting.pop(0)
+            event, report, ends = waiting.popleft()
             if event is not None:
                 event.synchronize()
+            a.phases.seconds["learn"] += time.perf_counter() - begun
             yield _tick(a, report, ends)
-        a.phases.seconds["learn"] += time.perf_counter() - begun
 
 
 def _fetch(a: DeviceAgent, cuda: bool) -> tuple[Tensor, Tensor]:
@@ -384,4 +391,6 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
         raise ConfigError(f"runner device: {error}") from None
     name = "cuda" if config.device in ("auto", "cpu") else config.device
     agent = DeviceAgent(config, torch.device(name))
-    return agent, ticks(agent)
+    graphs = Graphs(agent)
+    graphs.prepare()
+    return agent, ticks(agent, graphs)
