@@ -14,6 +14,7 @@ is over the first frame of the next one overwrites the final frame, which nothin
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import numpy as np
@@ -31,8 +32,17 @@ class FrameReplay:
     """Uniform sampling over the last `capacity` transitions."""
 
     def __init__(
-        self, capacity: int, spec: EnvSpec, n_step: int, gamma: float, device: str | torch.device = "cpu"
+        self,
+        capacity: int,
+        spec: EnvSpec,
+        n_step: int,
+        gamma: float,
+        device: str | torch.device = "cpu",
+        channels_last: bool = False,
     ) -> None:
+        """`channels_last` is a wish about the memory order of sampled stacks (their values are the same): it is granted for
+        stacks of four bytes in main memory, on a machine where the lowest byte comes first.
+        """
         self._spec, self._n_step, self.device = spec, n_step, torch.device(device)
         self._stack = spec.frame_stack
         self._kept = capacity // spec.n_envs + n_step - 1  # positions behind the head that may be asked for
@@ -51,6 +61,11 @@ class FrameReplay:
         self._truncated = np.zeros(n, bool)
         self._gamma_power = gamma_powers(gamma, n_step)
         self._envs = np.arange(n)
+        possible = self._stack == 4 and dtype == torch.uint8 and self.device.type == "cpu"
+        self._stacks = self._observations
+        if channels_last and possible and sys.byteorder == "little":
+            self._stacks = self._interleaved
+            self._stacks(np.zeros(1, np.int64), np.zeros(1, np.int64))  # compiles now, not at the first sample
 
     # -- writing
 
@@ -117,7 +132,7 @@ class FrameReplay:
         tensors = (self._action[slot, env].astype(np.int64), reward, discount.astype(np.float32))
         action_t, reward_t, discount_t = (torch.from_numpy(x).to(self.device) for x in tensors)
         w = torch.ones(len(env)) if weight is None else torch.from_numpy(weight.astype(np.float32))
-        obs_tm1, obs_t = self._observations(env, position), self._observations(env, position + length)
+        obs_tm1, obs_t = self._stacks(env, position), self._stacks(env, position + length)
         return Batch(obs_tm1, action_t, reward_t, discount_t, obs_t, w.to(self.device))
 
     def _observations(self, env: np.ndarray, position: np.ndarray) -> Tensor:
@@ -133,6 +148,19 @@ class FrameReplay:
         if len(row):
             obs[torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device)] = 0
         return obs
+
+    def _interleaved(self, env: np.ndarray, position: np.ndarray) -> Tensor:
+        """The same as `_observations`, stored with channels innermost."""
+        from dqnitro.replay.interleave import interleave
+
+        back = np.arange(self._stack - 1, -1, -1)
+        where = (position[:, None] - back) % self.slots * self._spec.n_envs + env[:, None]
+        where[back > self._age[position % self.slots, env][:, None]] = -1
+        frames = self._frames.view(len(self._frames), -1).numpy()
+        out = np.empty((len(env), frames.shape[1]), np.uint32)
+        interleave(frames, where, out)
+        channels, height, width = self._spec.obs_shape
+        return torch.from_numpy(out.view(np.uint8)).view(-1, height, width, channels).permute(0, 3, 1, 2)
 
     def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         """Uniform: nothing to do."""
