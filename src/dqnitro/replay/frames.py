@@ -62,10 +62,10 @@ class FrameReplay:
         self._gamma_power = gamma_powers(gamma, n_step)
         self._envs = np.arange(n)
         possible = self._stack == 4 and dtype == torch.uint8 and self.device.type == "cpu"
-        self._stacks = self._observations
+        self._gather = self._gather_plain
         if channels_last and possible and sys.byteorder == "little":
-            self._stacks = self._interleaved
-            self._stacks(np.zeros(1, np.int64), np.zeros(1, np.int64))  # compiles now, not at the first sample
+            self._gather = self._gather_compiled
+            self._gather(np.zeros(1, np.int64), np.zeros(1, np.int64), None)  # compiles now, not at the first sample
 
     # -- writing
 
@@ -114,6 +114,9 @@ class FrameReplay:
 
     def gather(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None = None) -> Batch:
         """The transitions that start at these positions."""
+        return self._gather(env, position, weight)
+
+    def _gather_plain(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
         slot = position % self.slots
         reward = np.zeros(len(env), np.float32)
         discount = np.full(len(env), self._gamma_power[0], np.float32)
@@ -132,7 +135,7 @@ class FrameReplay:
         tensors = (self._action[slot, env].astype(np.int64), reward, discount.astype(np.float32))
         action_t, reward_t, discount_t = (torch.from_numpy(x).to(self.device) for x in tensors)
         w = torch.ones(len(env)) if weight is None else torch.from_numpy(weight.astype(np.float32))
-        obs_tm1, obs_t = self._stacks(env, position), self._stacks(env, position + length)
+        obs_tm1, obs_t = self._observations(env, position), self._observations(env, position + length)
         return Batch(obs_tm1, action_t, reward_t, discount_t, obs_t, w.to(self.device))
 
     def _observations(self, env: np.ndarray, position: np.ndarray) -> Tensor:
@@ -149,18 +152,27 @@ class FrameReplay:
             obs[torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device)] = 0
         return obs
 
-    def _interleaved(self, env: np.ndarray, position: np.ndarray) -> Tensor:
-        """The same as `_observations`, stored with channels innermost."""
-        from dqnitro.replay.interleave import interleave
+    def _gather_compiled(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
+        """The same, with stacks that are stored channels innermost."""
+        from dqnitro.replay import interleave
 
-        back = np.arange(self._stack - 1, -1, -1)
-        where = (position[:, None] - back) % self.slots * self._spec.n_envs + env[:, None]
-        where[back > self._age[position % self.slots, env][:, None]] = -1
+        n = len(env)
         frames = self._frames.view(len(self._frames), -1).numpy()
-        out = np.empty((len(env), frames.shape[1]), np.uint32)
-        interleave(frames, where, out)
+        reward, discount, length = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.int64)
+        interleave.returns(
+            self._reward, self._flags, self._gamma_power, env, position, reward, discount, length, TERMINATED, CUT
+        )
         channels, height, width = self._spec.obs_shape
-        return torch.from_numpy(out.view(np.uint8)).view(-1, height, width, channels).permute(0, 3, 1, 2)
+
+        def stacks(ahead: np.ndarray) -> Tensor:
+            out = np.empty((n, frames.shape[1]), np.uint32)
+            interleave.stacks(frames, self._age, env, position, ahead, out)
+            return torch.from_numpy(out.view(np.uint8)).view(n, height, width, channels).permute(0, 3, 1, 2)
+
+        action = self._action[position % self.slots, env].astype(np.int64)
+        weight = np.ones(n, np.float32) if weight is None else weight.astype(np.float32)
+        action_tm1, reward_t, discount_t, w = (torch.from_numpy(x) for x in (action, reward, discount, weight))
+        return Batch(stacks(np.zeros(n, np.int64)), action_tm1, reward_t, discount_t, stacks(length), w)
 
     def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         """Uniform: nothing to do."""
