@@ -108,7 +108,7 @@ SAME_RUN = (
     ),
     Rung(
         "channels-last", "close", with_wrapper("channels-last"),
-        "Stores images with channels innermost, the order convolution kernels want.",
+        "Stores images with channels innermost, the order convolution kernels want; the frame replay gathers them so.",
         "Tiny batches, where reordering the input costs what it saves.", needs_images,
     ),
     Rung(
