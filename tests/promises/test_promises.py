@@ -23,7 +23,13 @@ TOLERANCE = {
     "play-on-cpu": 1e-4,
     "play-on-second-gpu": 1e-4,
 }  # seen: 2e-8, 2e-8, 2e-8, 3e-3
-ON_GPU = ("pinned-copies", "play-on-cpu", "play-on-second-gpu", "float16", "all-on-gpu")  # promised for a learner on a GPU
+ON_GPU = (
+    "pinned-copies",
+    "play-on-cpu",
+    "play-on-second-gpu",
+    "float16",
+    "all-on-gpu",
+)  # promised for a learner on a GPU
 # Learning rungs are asked whether they change the run at all, and for that a small batch and a small layer do.
 SMALL = {"batch_size": 8, "hidden_units": 32, "first_fill_steps": 50, "max_steps": 62}
 # Pong has no lives, and no reward that clipping would change. Double DQN differs only where the two networks disagree.

@@ -241,7 +241,7 @@ class CudaVec(VectorEnv):
     def _info(self) -> dict[str, Any]:
         r = self._tensors["results"]
         return {
-            "env_id": np.arange(self.num_envs),
+            "env_id": np.arange(self.num_envs, dtype=np.int32),
             "lives": r[stepper.R_LIVES],
             "frame_number": r[stepper.R_FRAMES],
             "episode_frame_number": r[stepper.R_EPISODE_FRAMES],
