@@ -121,7 +121,7 @@ def numbers(run, n: int) -> list[tuple]:
 @pytest.mark.parametrize(("behind", "steps_per_update", "stop_at"), [(0, 16.0, 8), (1, 16.0, 1), (1, 40.0, 9)])
 def test_a_saved_run_goes_on_as_if_it_had_not_stopped(behind, steps_per_update, stop_at):
     """With `behind` 1, as on a card, a graph is under way when the run is saved: its games must not be lost."""
-    c = config(steps_per_update=steps_per_update)
+    c = config(steps_per_update=steps_per_update, first_fill_steps=60)
     whole = agent(c)
     whole.behind = behind
     expected = numbers(ticks(whole), 14)
@@ -134,16 +134,16 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(behind, steps_per_update, 
     b.behind, b.player = behind, a.player  # the stand-in has no state of its own to save
     b.set_state(arrays, json.loads(json.dumps(record)))
     assert first + numbers(ticks(b), 14 - stop_at) == expected
-    assert expected[-1][1] > 20 and any(ends for *_, ends in expected)
+    assert expected[-1][1] > 10 and first[-1][1] < expected[-1][1] and any(ends for *_, ends in expected)
     for x, y in zip(whole.learner.online.parameters(), b.learner.online.parameters(), strict=True):
         assert torch.equal(x, y)
 
 
 def test_a_saved_optimiser_goes_into_the_tensors_that_are_there():
     """A recorded graph knows Adam's moments by their address."""
-    a = agent(config())
+    a = agent(config(first_fill_steps=60, steps_per_update=16.0))
     run = ticks(a)
-    numbers(run, 4)
+    assert numbers(run, 6)[-1][1] > 0
     arrays, record = a.get_state()
     moments = [v for state in a.learner._optimizer.state.values() for v in state.values()]
     places, values = [v.data_ptr() for v in moments], [v.clone() for v in moments]
