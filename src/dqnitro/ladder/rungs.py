@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dqnitro.ladder.rung import (
     Rung,
+    all_on_gpu,
     atari_only,
     envs_and_batch,
     first_reason,
@@ -16,6 +17,7 @@ from dqnitro.ladder.rung import (
     needs_compiler,
     needs_console,
     needs_cpu_bfloat16,
+    needs_cuda_console,
     needs_float16,
     needs_gpu,
     needs_images,
@@ -24,6 +26,7 @@ from dqnitro.ladder.rung import (
     needs_torchscript,
     needs_two_cores,
     needs_two_gpus,
+    needs_uniform_samples,
     setting,
     with_wrapper,
     without_wrapper,
@@ -314,6 +317,16 @@ OTHER_LEARNING = (
         "double", "learning", setting(double=True),
         "The online network picks the next action and the target network values it: less over-estimation.",
         "Costs one more forward pass.",
+    ),
+    Rung(
+        "all-on-gpu", "learning", all_on_gpu,
+        "256 machines, the replay and the learner live on one card, and CUDA graphs of many steps and updates run there without the host. "
+        "As many samples are trained a step as before, in batches of 512.",
+        "One machine on a card is far slower than on a core: it takes hundreds. The first start compiles for a minute or two.",
+        first_reason(atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
+        notes_say="CuLE, an emulator in CUDA, is a heading there; no figure.",
+        replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
+                  "pillow-resize", "pinned-copies", "torchscript", "float16"),
     ),
 )  # fmt: skip
 
