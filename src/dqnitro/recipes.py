@@ -14,6 +14,7 @@ from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
 from dqnitro.ladder import RUNGS, climb, in_force, rung
 
+SEEN_SMALL = {"pong"}  # games that were learned with fewer pixels and a smaller network (results/)
 SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `spec.reward_threshold`
 
 
@@ -89,17 +90,18 @@ def _fast(env_id: str) -> Plan:
 
 def _auto(env_id: str) -> Plan:
     """What reaches the score soonest on this machine."""
-    from dqnitro.envs import env_kind
+    from dqnitro.envs import atari_game, env_kind
 
     base = _base(env_id).replace(device="auto")
     if env_kind(env_id) == "vector":
         # The network is so small that a pass costs less than handing it to a GPU or a compiler.
         return _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
+    small = ("small-frame", "small-network") if atari_game(env_id) in SEEN_SMALL else ()
     wanted = (
-        "frame-replay", "console", "eight-envs", "two-steps-per-update", "three-step", "double",
-        "small-network", "fused-adam", "channels-last", "bfloat16",
+        "frame-replay", "console", "eight-envs", "four-steps-per-update", "three-step", "double", *small, "fused-adam",
+        "channels-last", "bfloat16",
     )  # fmt: skip
-    return _plan_if_possible("auto", base.replace(loss="huber", learning_rate=2e-4), wanted)
+    return _plan_if_possible("auto", base.replace(loss="huber", learning_rate=2.5e-4, adam_epsilon=1.5e-4), wanted)
 
 
 RECIPES = {"auto": _auto, "fast": _fast, "baseline": _baseline}

@@ -11,7 +11,7 @@ from dqnitro.lab import climbing, solve
 from dqnitro.lab.store import plain
 from lab import fake_race
 
-CLIMB = ["gradients-everywhere", "frame-replay", "channels-last", "fused-adam", "two-steps-per-update", "three-step"]
+CLIMB = ["gradients-everywhere", "frame-replay", "channels-last", "fused-adam", "four-steps-per-update", "three-step"]
 
 
 def speed(config):
@@ -40,15 +40,15 @@ def test_every_rung_is_compared_with_what_it_stands_on_and_with_the_baseline(mon
             "gradients-everywhere": 0.5,
             "frame-replay": 2.0,
             "fused-adam": 1.5,
-            "two-steps-per-update": 2.0,
+            "four-steps-per-update": 4.0,
             "three-step": 0.9,
         }
     )
-    assert rows["three-step"]["total"].mean == pytest.approx(2 * 1.5 * 2 * 0.9)
+    assert rows["three-step"]["total"].mean == pytest.approx(2 * 1.5 * 4 * 0.9)
     assert (
         rows["gradients-everywhere"]["on"] == rows["frame-replay"]["on"] == "baseline"
     )  # nobody stands on the slow one
-    assert rows["three-step"]["climbed"] == ["frame-replay", "fused-adam", "two-steps-per-update", "three-step"]
+    assert rows["three-step"]["climbed"] == ["frame-replay", "fused-adam", "four-steps-per-update", "three-step"]
     assert rows["fused-adam"]["fps"].n == 4
     json.dumps(plain(result), allow_nan=False)
 
@@ -94,16 +94,16 @@ def test_the_replay_ratio_is_measured_and_marked(monkeypatch):
     rows = rows_of(climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=2))
     marks = {n: (r["equal_ratio"], r["changes_ratio"]) for n, r in rows.items() if r["state"] == "measured"}
     assert marks["frame-replay"] == (True, False)
-    assert marks["two-steps-per-update"] == (False, True)
+    assert marks["four-steps-per-update"] == (False, True)
     assert marks["three-step"] == (False, False)  # as many samples a step as the row below it
-    assert rows["two-steps-per-update"]["samples_per_step"] == pytest.approx(rows["baseline"]["samples_per_step"] / 2)
+    assert rows["four-steps-per-update"]["samples_per_step"] == pytest.approx(rows["baseline"]["samples_per_step"] / 4)
 
 
 def test_headlines_say_how_far_up_it_goes_and_what_did_not_pay(monkeypatch):
     fake_race.use(monkeypatch, speed)
     lines = climbing.headlines(climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=4)["rows"])
     assert lines[0].startswith("with learning unchanged: 3.00x") and lines[0].endswith("at fused-adam")
-    assert lines[1].startswith("in all: 6.00x") and lines[1].endswith("at two-steps-per-update")
+    assert lines[1].startswith("in all: 12.00x") and lines[1].endswith("at four-steps-per-update")
     assert lines[2].endswith(": three-step")
 
 
@@ -117,14 +117,14 @@ def test_rungs_by_default_are_all_there_are_or_those_that_leave_learning_alone()
 
 
 def test_real_racers_climb_a_real_ladder():
-    names = ["gradients-everywhere", "frame-replay", "two-steps-per-update"]
+    names = ["gradients-everywhere", "frame-replay", "four-steps-per-update"]
     small = {"hidden_units": 16, "batch_size": 8}
     result = climbing.climb_ladder("CartPole-v1", names, rounds=2, seconds=0.05, minutes=0.5, changes=small)
     rows = rows_of(result)
     assert all(r["state"] == "measured" and min(r["rates"]) > 0 for r in rows.values())
     assert rows["baseline"]["samples_per_step"] == pytest.approx(8, rel=0.1)
-    assert rows["two-steps-per-update"]["samples_per_step"] == pytest.approx(4, rel=0.2)
-    assert rows["two-steps-per-update"]["gain"].mean > 1.1, "half of the learning must be faster"
+    assert rows["four-steps-per-update"]["samples_per_step"] == pytest.approx(2, rel=0.2)
+    assert rows["four-steps-per-update"]["gain"].mean > 1.1, "a quarter of the learning must be faster"
     assert 0 < result["notes"]["measuring_share"] < 0.01
 
 
@@ -160,7 +160,7 @@ def test_time_to_solve_is_measured_projected_or_unknown(monkeypatch):
     projected = rows["fused-adam"]["solve"]
     assert projected["how"] == "projected" and projected["seconds"].mean == pytest.approx(10_000 / 300)
     assert projected["gain"] == pytest.approx(10_000 / 300 / 50) and projected["steps"] == pytest.approx(10_000)
-    assert rows["two-steps-per-update"]["solve"] is None  # learning changes: needs runs of its own
+    assert rows["four-steps-per-update"]["solve"] is None  # learning changes: needs runs of its own
 
 
 def test_seconds_of_another_machine_are_never_shown_as_measured_here(monkeypatch):

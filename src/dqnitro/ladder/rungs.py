@@ -264,14 +264,14 @@ OTHER_LEARNING = (
         "Learns once every two steps. The notes found two the best compromise: nearly twice the steps a second.",
         "Every step teaches less.",
         notes_say="159 to 202 steps/s; 221 to 315 with play in a process of its own. Judged the best number.",
-        replaces=STEPS,
+        replaces=STEPS, aside=True,
     ),
     Rung(
         "four-steps-per-update", "learning", setting(steps_per_update=4.0),
         "Learns once every four steps, as the Nature paper did. The learner is the bottleneck, so this is nearly four times the speed.",
         "Every step teaches less; too few updates and the score rises later although steps fly by.",
         notes_say="159 to 232 steps/s; 221 to 393 with play in a process of its own. Convergence slowed down.",
-        replaces=STEPS, aside=True,
+        replaces=STEPS,
     ),
     Rung(
         "eight-steps-per-update", "learning", setting(steps_per_update=8.0),
@@ -298,10 +298,9 @@ OTHER_LEARNING = (
         replaces=ACTING, aside=True,
     ),
     Rung(
-        "small-frame", "learning", setting(screen_size=42),
-        "Observes 42x42 pixels instead of 84x84: a quarter of the pixels to convolve, copy and store.",
-        "Games with small objects: what is two pixels wide on the console is half a pixel here.", needs_images,
-        aside=True,  # Pong was not learned with it (LOG.md)
+        "small-frame", "learning", setting(screen_size=60),
+        "Observes 60x60 pixels instead of 84x84: half of the pixels to convolve, copy and store.",
+        "Games with small objects: what is two pixels wide on the console is less than one here.", needs_images,
     ),
     Rung(
         "small-network", "learning", setting(network="small", hidden_units=256),
