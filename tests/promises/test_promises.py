@@ -19,6 +19,7 @@ TOLERANCE = {
     "channels-last": 1e-4,
     "compile": 1e-4,
     "bfloat16": 1e-2,
+    "written-out": 1e-2,
     "float16": 1e-2,
     "play-on-cpu": 1e-4,
     "play-on-second-gpu": 1e-4,

@@ -151,6 +151,10 @@ def needs_bfloat16(c: Config) -> str | None:
     return None
 
 
+def needs_cpu_bfloat16(c: Config) -> str | None:
+    return "the learner is on a GPU" if on_gpu(c) else needs_bfloat16(c)
+
+
 def needs_float16(c: Config) -> str | None:
     if on_gpu(c):
         return None

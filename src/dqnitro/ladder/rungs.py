@@ -16,6 +16,7 @@ from dqnitro.ladder.rung import (
     needs_bfloat16,
     needs_compiler,
     needs_console,
+    needs_cpu_bfloat16,
     needs_cuda_console,
     needs_float16,
     needs_gpu,
@@ -110,7 +111,7 @@ SAME_RUN = (
     ),
     Rung(
         "channels-last", "close", with_wrapper("channels-last"),
-        "Stores images with channels innermost, the order convolution kernels want.",
+        "Stores images with channels innermost, the order convolution kernels want; the frame replay gathers them so.",
         "Tiny batches, where reordering the input costs what it saves.", needs_images,
     ),
     Rung(
@@ -118,14 +119,14 @@ SAME_RUN = (
         "Runs the network as a traced TorchScript graph, without Python between its layers.",
         "Large layers, beside which Python's time does not show. torch has deprecated it in favour of torch.compile.", needs_torchscript,
         notes_say="Advised for networks and inputs of fixed shape; no figure.",
-        replaces=("compile", "float16", "bfloat16"), aside=True,
+        replaces=("compile", "float16", "bfloat16", "written-out"), aside=True,
     ),
     Rung(
         "float16", "close", with_wrapper("float16"),
         "Convolutions and matrix products in float16, with the loss scaled up so that small gradients survive.",
         "CPUs without float16 arithmetic. An update whose gradients overflow is lost.", needs_float16,
         notes_say="Advised on GPUs that support it, with a warning about stability; no figure.",
-        replaces=("torchscript", "bfloat16"), aside=True,
+        replaces=("torchscript", "bfloat16", "written-out"), aside=True,
     ),
     Rung(
         "bfloat16", "close", with_wrapper("bfloat16"),
@@ -138,6 +139,12 @@ SAME_RUN = (
         "torch.compile fuses the forward and backward pass into a few kernels.",
         "Short runs: compiling takes tens of seconds before the first step.", needs_compiler,
         replaces=("torchscript",), aside=True,  # every rung after it would have to compile again
+    ),
+    Rung(
+        "written-out", "close", with_wrapper("written-out"),
+        "The passes of bfloat16 written out by hand. Weights are converted once an update, which serves acting as well, and autograd sees one step instead of thirty.",
+        "Large batches, beside which bookkeeping does not show.", first_reason(needs_images, needs_cpu_bfloat16),
+        replaces=("torchscript", "float16", "compile"),
     ),
 )  # fmt: skip
 
