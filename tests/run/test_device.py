@@ -160,7 +160,7 @@ def test_a_saved_optimiser_goes_into_the_tensors_that_are_there():
     [
         ({"env_id": "CartPole-v1"}, "plays Atari games"),
         ({"prioritized": True}, "samples uniformly"),
-        ({"wrappers": ("no-grad",)}, "needs the fused optimiser"),
+        ({"act_device": "cpu"}, "acts where it learns"),
         ({"resize": "linear", "envs": "wrappers"}, "by area"),
     ],
     ids=str,
@@ -169,6 +169,21 @@ def test_what_the_runner_does_not_do_is_refused(changes, what):
     with pytest.raises(ConfigError, match=what) as e:
         make(config(**changes))
     assert "hint:" in str(e.value)
+
+
+def test_the_fused_optimiser_is_put_on_where_it_is_missing(monkeypatch):
+    class Stop(Exception):
+        pass
+
+    def look(c, device):
+        raise Stop(c.wrappers)
+
+    monkeypatch.setattr("dqnitro.atari.cuda.require", lambda device=None: torch)
+    monkeypatch.setattr("dqnitro.run.device.DeviceAgent", look)
+    for wrappers in (("no-grad",), ("no-grad", "fused-adam")):
+        with pytest.raises(Stop) as e:
+            make(config(wrappers=wrappers))
+        assert e.value.args == (("no-grad", "fused-adam"),)
 
 
 def test_without_a_gpu_the_runner_says_so(monkeypatch):

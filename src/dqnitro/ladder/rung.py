@@ -67,9 +67,7 @@ def all_on_gpu(c: Config) -> Config:
     batch = 512
     return c.replace(
         runner="device", n_envs=256, batch_size=batch, steps_per_update=batch * float(c.steps_per_update) / c.batch_size,
-        first_fill_steps=max(c.first_fill_steps, batch), replay="frames", replay_capacity=max(c.replay_capacity, 64 * 256),
-        slack_steps=0, act_device="same", act_sync_updates=1,
-        wrappers=(*(w for w in c.wrappers if w != "fused-adam"), "fused-adam"),
+        first_fill_steps=max(c.first_fill_steps, batch), replay_capacity=max(c.replay_capacity, 64 * 256), slack_steps=0,
     )  # fmt: skip
 
 

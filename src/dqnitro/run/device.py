@@ -346,8 +346,10 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
         raise ConfigError(f"runner device plays Atari games, {config.env_id} is none", "use --runner inline")
     if config.prioritized:
         raise ConfigError("runner device samples uniformly", "drop --prioritized, or use --runner inline")
-    if "fused-adam" not in config.wrappers:
-        raise ConfigError("runner device needs the fused optimiser in its graph", "add --also fused-adam")
+    if "fused-adam" not in config.wrappers:  # the other one reads its step counter on the host: no graph could hold it
+        config = config.replace(wrappers=(*config.wrappers, "fused-adam"))
+    if config.act_device != "same":
+        raise ConfigError(f"runner device acts where it learns, got act_device {config.act_device}", "leave it at same")
     if config.resize != "area":
         raise ConfigError(
             f"runner device shrinks pictures by area, got resize {config.resize!r}", "leave --resize at area"
