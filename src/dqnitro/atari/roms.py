@@ -149,7 +149,9 @@ def build(name: str, data: bytes, cartridge: str | None = None, pal: bool = Fals
     prop[P_ALWAYS_DRAW] = name in UNFINISHED
     prop[P_LOW], prop[P_HIGH] = _WINDOW[number]
     prop[P_PC_MASK] = 0x3FFF if number == CART_FE else 0x1FFF
-    return Rom(name, kind, np.ascontiguousarray(image), prop)
+    image = np.ascontiguousarray(image)
+    image.flags.writeable = False  # all images alike: Numba compiles again for an array that can be written
+    return Rom(name, kind, image, prop)
 
 
 def load(name: str) -> Rom:
