@@ -20,8 +20,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# Most expensive first, so that the last ones to finish are small. Units that share much are one part.
-PARTS = ("step", "replay_unit", "frame_unit", "step_unit", "start", "one_frame_unit", "decode", "console")
+# Most expensive first, so that the last ones to finish are small.
+PARTS = ("program", "step", "replay_unit", "one_frame_unit", "decode", "console")
+PROGRAM = (
+    "step_unit",
+    "frame_unit",
+    "start_unit",
+    "power_unit",
+)  # they share the bus: one part, which compiles it once
 ASK_TO_STOP_S = 5.0
 
 
@@ -99,6 +105,8 @@ def compile_together(folder: Path, missing: Callable[[], bool], say: Callable[[s
         if not missing():
             return {}
         say("dqnitro: compiling the console, once (about half a minute on two cores) ...")
+        if not sys.executable or getattr(sys, "frozen", False):  # a program of somebody's own, which would start itself
+            return {}
         return work(PARTS, min(cores(), len(PARTS)), say)
 
 
@@ -197,11 +205,11 @@ def main() -> None:
     units = target.compile_later()
     from . import environment  # noqa: F401 - defines all units
 
-    def start_part() -> None:
-        units["start_unit"].compile()
-        units["power_unit"].compile()
+    def program_part() -> None:
+        for name in PROGRAM:
+            units[name].compile()
 
-    special = {"step": step_part, "start": start_part, "decode": decode_part, "console": console_part}
+    special = {"program": program_part, "step": step_part, "decode": decode_part, "console": console_part}
     for line in sys.stdin:
         part = line.strip()
         began = time.process_time()

@@ -132,15 +132,15 @@ def keep(dispatcher: Any) -> None:
     _keep(dispatcher, dispatcher.py_func)
 
 
-def _is_cached(compiled: CFunc) -> bool:
-    cache_file: Any = getattr(compiled._cache, "_cache_file", None)
+def _is_cached(compiled: Any) -> bool:
+    cache_file = getattr(compiled._cache, "_cache_file", None)
     return cache_file is not None and bool(cache_file._load_index())
 
 
 _prepared = False
 
 
-def _prepare(compiled: CFunc) -> None:
+def _prepare(compiled: Any) -> None:
     """The first unit without code in the cache: have everything compiled, by all cores."""
     global _prepared
     if _prepared:
