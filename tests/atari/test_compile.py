@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+from typing import Any
 
+import numba
 import numpy as np
 import pytest
+from numba.core.caching import NullCache
 
 from dqnitro.atari import compile as first_use
-from dqnitro.atari import games, roms
+from dqnitro.atari import games, roms, target
 
 TINY = """
 import numba
@@ -99,6 +103,16 @@ def test_a_helper_compiles_into_the_cache_in_another_process(tmp_path, monkeypat
     assert "no such part" in helper.end() and helper.process.returncode
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbc")}
     assert kept == {"decode.decode_image", "decode.fuse"}, "what others call, and nothing of what these call"
+
+
+def test_a_version_that_another_part_made_is_kept_as_well(tmp_path, monkeypatch):
+    (tmp_path / "small.py").write_text("def half(x):\n    return x // 2\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
+    half: Any = target.device(importlib.import_module("small").half)
+    half._cache = NullCache()
+    assert half(8) == 4 and not list(tmp_path.rglob("*.nbc"))
+    assert first_use.kept(half)(9) == 4 and len(list(tmp_path.rglob("*.nbc"))) == 1
 
 
 def test_a_helper_that_is_killed_is_a_helper_that_failed():

@@ -151,14 +151,21 @@ def work(parts: tuple[str, ...], helpers: int, say: Callable[[str], None]) -> di
 # ---- a helper
 
 
+def kept(dispatcher: Any) -> Any:
+    """Let a function go to the cache, with the versions that another part has made of it already."""
+    from .target import keep
+
+    keep(dispatcher)
+    for signature, version in dispatcher.overloads.items():
+        dispatcher._cache.save_overload(signature, version)
+    return dispatcher
+
+
 class Typed:
     """Stands in for a compiled function: a call compiles it for these arguments and does not run it."""
 
     def __init__(self, dispatcher: Any) -> None:
-        from .target import keep
-
-        keep(dispatcher)
-        self.dispatcher = dispatcher
+        self.dispatcher = kept(dispatcher)
 
     def __call__(self, *arguments: Any) -> int:
         self.dispatcher.compile(tuple(self.dispatcher.typeof_pyval(a) for a in arguments))
@@ -169,19 +176,19 @@ def step_part() -> None:
     """What `AtariVec` calls."""
     import numpy as np
 
-    from . import batches, resize, stepper, target, vec
+    from . import batches, resize, stepper, vec
 
-    target.keep(resize.learn)
+    kept(resize.learn)
     batches._RUN = Typed(stepper.run)
     batches.predecode = lambda rom: np.zeros(1, np.uint32)
     vec.AtariVec("pong", 1, num_threads=1).reset(seed=0)
 
 
 def decode_part() -> None:
-    from . import decode, roms, target
+    from . import decode, roms
 
-    target.keep(decode.decode_image)
-    target.keep(decode.fuse)
+    kept(decode.decode_image)
+    kept(decode.fuse)
     decode.predecode(roms.build("", bytes(4096)))
 
 
@@ -189,9 +196,9 @@ def console_part() -> None:
     """What `Console` calls."""
     import numpy as np
 
-    from . import console, target
+    from . import console
 
-    target.keep(console.mt_seed)
+    kept(console.mt_seed)
     console.predecode = lambda rom: np.zeros(1, np.uint32)
     for name in ("power_on", "start_game", "act_all"):
         setattr(console, name, Typed(getattr(console, name)))
