@@ -85,7 +85,8 @@ class Config:
 
     # --- speed
     runner: str = _doc(
-        "inline", "who does what where: inline (one process), processes (play and train apart), device (all on one GPU)"
+        "inline",
+        "who does what where: inline (one process), processes (play and train apart), device (all on one GPU), hybrid (games on the CPU, replay and learner on the GPU)",
     )
     slack_steps: int = _doc(
         0,
@@ -145,7 +146,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "init": ("torch", "kaiming"),
     "resize": ("area", "linear", "pillow"),
     "loss": ("mse", "huber"),
-    "runner": ("inline", "processes", "device"),
+    "runner": ("inline", "processes", "device", "hybrid"),
 }
 
 MAX_SLACK_TICKS = 64  # so that the messages of all of them fit into the pipe between the processes (run/remote.py)

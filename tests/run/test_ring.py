@@ -58,11 +58,12 @@ def test_frames_from_before_the_game_are_black():
         assert ring.stacks(slot(t), torch.tensor([0]))[0, :, 0, 0].tolist() == seen
 
 
-def test_a_cut_off_game_teaches_nothing_about_its_end():
+def test_a_cut_off_game_bootstraps_from_its_last_observation():
     ring = filled_ring()
     ring.cut[slot(50), 1] = True
-    weights = [ring.transitions(slot(t), torch.tensor([1]), 3, 0.5).weight.item() for t in (47, 48, 49, 50, 51)]
-    assert weights == [1, 0, 0, 0, 1]
+    b = ring.transitions(slot(49), torch.tensor([1]), 3, 0.5)
+    assert b.reward_t.item() == 1 + 0.5 and b.discount_t.item() == 0.25 and b.weight.item() == 1
+    assert b.obs_t[0, -1, 0, 0].item() == 51
 
 
 def test_samples_stay_away_from_the_seam_and_from_the_unwritten():

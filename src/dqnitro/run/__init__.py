@@ -37,8 +37,20 @@ def _device(config: Config) -> Run:
     return make(config)  # type: ignore[return-value]  # the same face as an Agent
 
 
+def _hybrid(config: Config) -> Run:
+    """Games on the CPU's cores, replay and learner on the GPU."""
+    from dqnitro.run.hybrid import make
+
+    return make(config)  # type: ignore[return-value]
+
+
 # Each entry imports what it needs itself: choosing one runner must not cost the imports of all.
-RUNNERS: dict[str, Callable[[Config], Run]] = {"inline": _inline, "processes": _processes, "device": _device}
+RUNNERS: dict[str, Callable[[Config], Run]] = {
+    "inline": _inline,
+    "processes": _processes,
+    "device": _device,
+    "hybrid": _hybrid,
+}
 
 
 def make_run(config: Config) -> Run:

@@ -98,8 +98,7 @@ class Ring:
             discount = torch.where(alive, torch.full_like(discount, gamma ** (k + 1)), discount)
             ended = alive & self.done[at, env]
             discount = torch.where(ended, torch.zeros_like(discount), discount)
-            # cut off by a limit: its last observation is not kept, so nothing can be learned of it
-            weight = torch.where(alive & self.cut[at, env], torch.zeros_like(weight), weight)
+            # cut off by a limit: the next slot holds its last observation, which is worth what the network thinks
             alive = alive & ~ended & ~self.cut[at, env]
         return Batch(
             self.stacks(t, env),

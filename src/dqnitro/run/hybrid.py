@@ -1,0 +1,195 @@
+"""The `hybrid` runner: games on the CPU's cores, replay and learner on the GPU, at the same time.
+
+A tick: the card chooses actions (one graph) and sends them to the host; the host starts a vector step on its threads and, while
+they play, starts the updates that are owed (one graph each); when the step is done, only its newest frames go to the card, which
+keeps the stacks and the replay. The one wait of a tick is for the actions.
+
+Any environment part with images works, and the clock is the inline loop's: the same updates and target syncs are owed at the
+same steps. Random numbers are the card's, so it is another run of the same experiment, not the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dqnitro.config import Config
+from dqnitro.envs.base import Envs, Step
+from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.loop import Tick, resolve_device
+from dqnitro.run.device import DeviceAgent
+
+
+class HostPlayer:
+    """Environments on the host, seen from the card: tensors that keep their address."""
+
+    def __init__(self, envs: Envs, device: torch.device) -> None:
+        self.envs, spec = envs, envs.spec
+        n, (stack, height, width) = spec.n_envs, spec.obs_shape
+        self.n_actions = spec.n_actions
+        pin = device.type == "cuda"
+        self.obs = torch.zeros((n, stack, height, width), dtype=torch.uint8, device=device)
+        self.actions = torch.zeros(n, dtype=torch.int64, device=device)
+        self.away = torch.zeros(n, dtype=torch.int32, device=device)  # this environment resets in the next tick
+        self.reset = torch.zeros(n, dtype=torch.bool, device=device)
+        # What a step brings, first on the host (pinned, so that copies do not wait), then here.
+        self.frame, self.frame_host = self._pair((n, height, width), torch.uint8, device, pin)
+        self.reward, self.reward_host = self._pair((n,), torch.float32, device, pin)
+        self.flags, self.flags_host = self._pair((4, n), torch.bool, device, pin)  # terminated, truncated, reset, ended
+        self.actions_host = torch.zeros(n, dtype=torch.int64, pin_memory=pin)
+        self.first = envs.reset()
+        self.show(self.first)
+
+    @staticmethod
+    def _pair(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, pin: bool) -> tuple[Tensor, Tensor]:
+        return torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, pin_memory=pin)
+
+    def show(self, obs: np.ndarray) -> None:
+        """Whole stacks to the card: at the start and after a resume."""
+        self.obs.copy_(torch.from_numpy(np.ascontiguousarray(obs)))
+
+    def upload(self, step: Step) -> None:
+        self.frame_host.copy_(torch.from_numpy(step.obs_t[:, -1]))
+        self.reward_host.copy_(torch.from_numpy(step.reward_t))
+        ended = np.zeros(len(step.reset), bool)
+        ended[[end.env for end in step.ends]] = True
+        for row, flag in zip(self.flags_host, (step.terminated, step.truncated, step.reset, ended), strict=True):
+            row.copy_(torch.from_numpy(flag))
+        self.frame.copy_(self.frame_host, non_blocking=True)
+        self.reward.copy_(self.reward_host, non_blocking=True)
+        self.flags.copy_(self.flags_host, non_blocking=True)
+
+    # ---- what `DeviceAgent.play` calls, on the card alone
+
+    def step(self) -> None:
+        """Push the new frames; a new game's stack is black but for its first frame."""
+        reset = self.flags[2]
+        older = self.obs[:, 1:].clone().masked_fill_(reset[:, None, None, None], 0)
+        self.obs[:, :-1].copy_(older)
+        self.obs[:, -1].copy_(self.frame)
+        self.reset.copy_(reset)
+        self.away.copy_(self.flags[3])
+
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.reward, self.flags[0], self.flags[1], self.flags[3]
+
+
+class HybridAgent(DeviceAgent):
+    """Half of the run on the card, half on the host."""
+
+    player: HostPlayer
+
+    def __init__(self, config: Config, envs: Envs, device: torch.device) -> None:
+        super().__init__(config, device, HostPlayer(envs, device))
+        self.envs = envs  # type: ignore[assignment]
+        self.report_host = torch.zeros(self.report.shape, dtype=self.report.dtype, pin_memory=device.type == "cuda")
+        self._graphs: dict[str, Any] = {}
+
+    def play(self) -> None:
+        super().play()
+        self.age.masked_fill_(self.player.reset, 0)
+
+    def _run(self, name: str) -> None:
+        """`choose`, `play` or `learn`: from its graph on a GPU."""
+        part = getattr(self, name)
+        if self.device.type != "cuda":
+            part()
+            return
+        if name not in self._graphs:
+            self._graphs[name] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graphs[name]):
+                part()
+        self._graphs[name].replay()
+
+    def prepare(self) -> None:
+        """Compile before the clock runs; recording changes nothing, so the graphs can wait for their first use."""
+        if self.device.type == "cuda":
+            from dqnitro.run.device import Graphs
+
+            Graphs(self).warm_up()
+
+    def actions(self) -> np.ndarray:
+        """The card's choice, on the host: the one wait of a tick. Everything enqueued before it is done, too."""
+        self._run("choose")
+        self.player.actions_host.copy_(self.player.actions, non_blocking=True)
+        self.report_host.copy_(self.report, non_blocking=True)
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        bad, loss = self.report_host[4].item(), self.report_host[3].item()
+        if bad >= 0:
+            raise DivergedError(int(bad), loss)
+        return self.player.actions_host.numpy()
+
+    def learn_owed(self) -> None:
+        while self.clock.owes_update():
+            if self.clock.owes_sync():
+                self.sync_target()
+                self.clock.count_sync()
+            self._run("learn")
+            self.clock.count_update()
+
+    # ---- state: the card's, and the environments' own
+
+    def get_state(self) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
+        arrays, record = super().get_state()
+        card = dict(arrays["agent"])
+        card |= {"obs": self.player.obs.cpu().numpy(), "away": self.player.away.cpu().numpy()}
+        return {**arrays, "agent": card, "envs": self.envs.get_state()}, record  # type: ignore[attr-defined]
+
+    def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+        super().set_state({k: v for k, v in arrays.items() if k != "envs"}, record)
+        self.envs.set_state(arrays["envs"])  # type: ignore[attr-defined]
+        self.player.show(np.array(arrays["agent"]["obs"]))
+        self.player.away.copy_(torch.from_numpy(np.array(arrays["agent"]["away"])))
+
+    def close(self) -> None:
+        self.player.envs.close()
+
+
+def ticks(agent: HybridAgent) -> Iterator[Tick]:
+    """Endless; between two ticks nothing is under way but updates on the card."""
+    a, clock, phases = agent, agent.clock, agent.phases
+    while True:
+        phases.begin()
+        epsilon = clock.epsilon()
+        actions = a.actions()
+        phases.end("act")
+        a.player.envs.send(actions)
+        phases.end("env")
+        a.learn_owed()
+        phases.end("learn")
+        step = a.player.envs.recv()
+        phases.end("env")
+        a.player.upload(step)
+        a._run("play")
+        clock.count_steps(int(np.count_nonzero(~step.reset)))
+        phases.end("store")
+        loss = a.report_host[3].float() if clock.updates else None
+        yield Tick(clock.steps, clock.updates, epsilon, loss, step.ends)
+
+
+def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
+    """Environments on the host, the rest on the card (or, slower, on the CPU: for tests)."""
+    from dqnitro.envs import env_kind, make_envs
+
+    if env_kind(config.env_id) == "vector":
+        raise ConfigError(f"runner hybrid stores frames, {config.env_id} shows none", "use --runner inline")
+    if config.prioritized:
+        raise ConfigError("runner hybrid samples uniformly", "drop --prioritized, or use --runner inline")
+    device = torch.device(resolve_device(config.device))
+    if device.type == "cuda" and "fused-adam" not in config.wrappers:
+        raise ConfigError("runner hybrid needs the fused optimiser in its graph", "add --also fused-adam")
+    if config.torch_threads:
+        torch.set_num_threads(config.torch_threads)
+    envs = make_envs(config)
+    try:
+        agent = HybridAgent(config, envs, device)
+        agent.prepare()
+    except BaseException:
+        envs.close()
+        raise
+    return agent, ticks(agent)

@@ -1,0 +1,101 @@
+"""The hybrid runner, here with both halves on the CPU: the card's tensors against what the environments showed."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import fakes_envs
+from dqnitro import train
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+from dqnitro.run import make_run
+
+fakes_envs.register()
+CATCH = Config(
+    env_id="dqnitro_test/Catch-v0", envs="gym-sync", runner="hybrid", frame_stack=2, screen_size=36, n_envs=8, gamma=0.95,
+    learning_rate=5e-4, steps_per_update=4.0, first_fill_steps=400, epsilon_decay_steps=4_000, hidden_units=64, n_step=3,
+    batch_size=32, target_sync_steps=200, replay_capacity=8 * 300, torch_threads=1, wrappers=("no-grad", "fused-adam"),
+)  # fmt: skip
+
+
+def test_the_card_sees_what_the_environments_show():
+    agent, ticks = make_run(CATCH)
+    seen = []
+    recv = agent.envs.recv
+    agent.envs.recv = lambda: seen.append(recv()) or seen[-1]
+    resets = 0
+    for _ in range(60):
+        next(ticks)
+        step = seen[-1]
+        assert np.array_equal(agent.player.obs.numpy(), step.obs_t)
+        ended = np.zeros(8, bool)
+        ended[[end.env for end in step.ends]] = True
+        assert np.array_equal(agent.player.away.numpy() != 0, ended)
+        resets += int(step.reset.sum())
+    assert resets > 8
+    agent.close()
+
+
+def test_the_ring_holds_the_decisions_and_nothing_else():
+    agent, ticks = make_run(CATCH)
+    steps, resets = [], []
+    recv = agent.envs.recv
+    agent.envs.recv = lambda: steps.append(recv()) or steps[-1]
+    for _ in range(50):
+        next(ticks)
+        resets.append(steps[-1].reset.copy())
+    ring = agent.ring
+    assert torch.equal(ring.valid[:50], torch.from_numpy(~np.stack(resets)))
+    assert int(ring.head) == int(ring.filled) == 50
+    assert int(ring.valid[:50].sum()) == agent.clock.steps
+    agent.close()
+
+
+def test_updates_and_syncs_are_owed_as_in_the_inline_loop():
+    counts = {}
+    for runner in ("inline", "hybrid"):
+        agent, ticks = make_run(CATCH.replace(runner=runner, replay="frames"))
+        for tick in itertools.islice(ticks, 150):
+            if tick.steps >= 900:
+                break
+        counts[runner] = agent.clock.updates_due() - agent.clock.updates, agent.clock.owes_sync()
+        assert agent.clock.updates > 50
+        agent.close()
+    # one tick's steps are owed until the next tick begins, in both
+    assert counts["inline"] == counts["hybrid"]
+
+
+def test_it_solves_catch():
+    result = train(CATCH.replace(max_steps=30_000, stop_at_score=0.8))
+    assert result.ended == "solved", f"mean score {result.mean_score} after {result.steps} steps"
+
+
+def test_a_saved_run_goes_on_as_if_it_had_not_stopped():
+    def weights(stop_at):
+        agent, ticks = make_run(CATCH)
+        for _ in range(stop_at):
+            next(ticks)
+        arrays, record = agent.get_state()
+        agent.close()
+        other, more = make_run(CATCH)
+        other.set_state(arrays, record)
+        for _ in range(160 - stop_at):
+            next(more)
+        other.close()
+        return [p.detach().clone() for p in other.learner.online.parameters()]
+
+    for x, y in zip(weights(0), weights(90), strict=True):
+        assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [({"env_id": "CartPole-v1"}, "shows none"), ({"prioritized": True, "replay": "frames"}, "uniformly")],
+)
+def test_what_it_cannot_do_is_said_in_a_line(changes, says):
+    with pytest.raises(ConfigError, match=says):
+        make_run(CATCH.replace(**changes))
