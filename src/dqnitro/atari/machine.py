@@ -32,12 +32,12 @@ def power(s, ram, mt):
 @device
 def reset(s, ram, rom, prop, log, screen, mt):
     """The reset line: RAM, the paddles' positions and an unfinished frame survive it."""
-    partial, buffer = s[S_PARTIAL], s[S_BUFFER]
+    partial, greyed, buffer = s[S_PARTIAL], s[S_GREYED], s[S_BUFFER]
     for k in range(S_A, S_SWCHA):
         s[k] = 0
     for k in range(S_ORIGIN, S_PADDLE0):
         s[k] = 0
-    s[S_PARTIAL], s[S_BUFFER] = partial, buffer
+    s[S_PARTIAL], s[S_GREYED], s[S_BUFFER] = partial, greyed, buffer
     s[S_TIMER], s[S_SHIFT] = 25 + mt_next(mt) % 75, 6
     s[S_FINISH] = NEVER
     s[S_DIRTY] = 63
