@@ -6,7 +6,7 @@ MINUTES ?= 0
 # Workers for the tests: every one loads torch, so more than the cores there are only costs memory.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: setup pong test lint clean
+.PHONY: setup pong test test-gpu lint clean
 
 setup: $(READY)
 
@@ -26,6 +26,11 @@ lint: $(READY)
 
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+# On a machine with an NVIDIA GPU: everything that needs the card, with the extra that compiles for it.
+test-gpu: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cuda]'
+	$(BIN)/python -m pytest -m gpu -rs
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache

@@ -1,6 +1,9 @@
 """Climbing: which rungs are in force, what stands aside, what cannot run and why."""
 
+import importlib.util
+
 import pytest
+import torch
 
 from dqnitro import recipes
 from dqnitro.config import Config
@@ -69,6 +72,33 @@ def test_the_default_climb_leaves_learning_as_it_is():
 def test_every_rung_says_what_it_does_and_when_it_hurts():
     for r in RUNGS.values():
         assert r.what.endswith(".") and r.hurts.endswith(".") and r.what.count(". ") <= 1, r.name
+
+
+def test_everything_on_the_gpu_trains_as_many_samples_a_step():
+    for c in (BASE, climb(BASE, ("four-envs",)), BASE.replace(steps_per_update=4.0, first_fill_steps=100)):
+        on_card = rung("all-on-gpu").apply(c.replace(device="auto", slack_steps=0))
+        assert on_card.runner == "device" and on_card.n_envs == 256 and "fused-adam" in on_card.wrappers
+        assert on_card.batch_size / on_card.steps_per_update == c.batch_size / c.steps_per_update
+    after = in_force(("console", "eight-envs", "two-steps-per-update", "fused-adam", "all-on-gpu"))
+    assert after == ("fused-adam", "all-on-gpu")
+
+
+def test_everything_on_the_gpu_says_what_is_missing(monkeypatch):
+    needs, c = rung("all-on-gpu").needs, BASE.replace(device="auto")
+    assert needs(c.replace(env_id="CartPole-v1")) == "CartPole-v1 is not an Atari game"
+    assert "prioritised" in needs(c.replace(prioritized=True, replay="frames"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert needs(c) == "there is no GPU here that torch can use"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a card")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (6, 1))
+    assert "too old" in needs(c)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert "numba-cuda, which is not installed" in needs(c)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    assert needs(c) is None
 
 
 def test_an_unknown_rung_gets_the_nearest_names():

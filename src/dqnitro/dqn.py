@@ -69,10 +69,12 @@ class Head(nn.Module):
         self.value = Stream(features, hidden, spec.atoms) if spec.dueling else None
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.advantage(x).view(-1, self.spec.n_actions, self.spec.atoms)
-        if self.value is not None:
-            out = self.value(x).unsqueeze(1) + out - out.mean(1, keepdim=True)
-        return out
+        return self.combine(self.advantage(x)) if self.value is None else self.combine(self.advantage(x), self.value(x))
+
+    def combine(self, advantage: Tensor, value: Tensor | None = None) -> Tensor:
+        """The streams' outputs as one: (B, n_actions, atoms)."""
+        out = advantage.view(-1, self.spec.n_actions, self.spec.atoms)
+        return out if value is None else value.unsqueeze(1) + out - out.mean(1, keepdim=True)
 
 
 # (channels, kernel, stride) of the convolutions

@@ -83,7 +83,7 @@ def _plan_if_possible(name: str, base: Config, wanted: tuple[str, ...]) -> Plan:
 
 def _fast(env_id: str) -> Plan:
     """The baseline's run, but for rounding, as fast as one process gets it."""
-    wanted = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16")
+    wanted = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out")
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
 
 

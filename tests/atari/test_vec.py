@@ -96,7 +96,9 @@ def test_signature_is_ale_pys() -> None:
     def of(cls: type) -> list[tuple[str, Any, Any]]:
         return [(p.name, p.default, p.kind) for p in inspect.signature(cls.__init__).parameters.values()]
 
-    assert of(AtariVec) == of(AtariVectorEnv)
+    *same_as_theirs, ours_alone = of(AtariVec)
+    assert same_as_theirs == of(AtariVectorEnv)
+    assert ours_alone == ("device", "cpu", inspect.Parameter.KEYWORD_ONLY)
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

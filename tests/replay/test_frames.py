@@ -42,6 +42,43 @@ def test_frames_returns_the_batches_of_the_list(n_envs, stack, n_step, seed, per
             same(plain.sample(16, a, 1.0).batch, frames.sample(16, b, 1.0).batch)
 
 
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_stacks_gathered_with_channels_innermost_are_the_same_but_for_their_order_in_memory(n_step):
+    stream = fakes.Stream(3, 4, 5)
+    plain, last = (FrameReplay(60, stream.spec, n_step, 0.9, "cpu", wish) for wish in (False, True))
+    for replay in (plain, last):
+        replay.start(stream.obs)
+    a, b = np.random.default_rng(1), np.random.default_rng(1)
+    blank = 0
+    for _ in range(150):  # round the ring twice
+        actions, step = stream.step()
+        plain.add(actions, step)
+        last.add(actions, step)
+        if len(plain) > 10:
+            x, y = plain.sample(16, a).batch, last.sample(16, b).batch
+            assert all(torch.equal(u, v) for u, v in zip(x, y, strict=True))
+            assert y.obs_tm1.stride() == (16, 1, 8, 4) and x.obs_tm1.is_contiguous()
+            blank += int((x.obs_tm1[:, 0] == 0).all((1, 2)).sum())
+    assert blank > 100, "no stack reached over the start of a game"
+
+
+def test_the_wish_for_channels_innermost_is_passed_over_where_it_cannot_be_granted():
+    for stack in (1, 2, 3):
+        spec = fakes.spec(1, stack) if stack > 1 else fakes.EnvSpec(1, 4, (1, 2, 2), np.dtype(np.uint8), 1, 4, True)
+        replay = FrameReplay(10, spec, 1, 0.9, "cpu", channels_last=True)
+        assert replay.gather(np.zeros(2, int), np.zeros(2, int)).obs_tm1.is_contiguous()
+
+
+def test_a_learner_that_wants_channels_innermost_gets_them_from_either_replay():
+    for prioritized in (False, True):
+        config = Config(
+            env_id="pong", replay="frames", replay_capacity=100, first_fill_steps=50, prioritized=prioritized
+        )
+        for wrappers, strides in ((("no-grad",), (16, 4, 2, 1)), (("no-grad", "channels-last"), (16, 1, 8, 4))):
+            replay = make_replay(config.replace(wrappers=wrappers), fakes.spec(1, 4), "cpu")
+            assert replay.gather(np.zeros(2, int), np.zeros(2, int)).obs_tm1.stride() == strides  # type: ignore[attr-defined]
+
+
 def test_n_step_sums_by_hand_across_the_seam():
     replay = FrameReplay(6, fakes.spec(1, 2), 3, 0.5)
     frame = 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 import torch
 
 from dqnitro.config import Config
-from dqnitro.run.device import DeviceAgent, Graphs
+from dqnitro.errors import ConfigError
+from dqnitro.run.device import DeviceAgent, Graphs, make
 from dqnitro.run.device import ticks as ticks_of
 
 SIZE = 36
@@ -111,25 +113,68 @@ def test_owed_updates_are_never_lost(n_envs, steps_per_update):
     assert total == int(160 * 16 * n_envs / steps_per_update)
 
 
-def test_a_saved_run_goes_on_as_if_it_had_not_stopped():
-    def ends_after(stop_at: int | None):
-        a = agent(config())
-        run = ticks(a)
-        for _ in range(stop_at or 30):
-            next(run)
-        if stop_at is None:
-            return [p.clone() for p in a.learner.online.parameters()]
-        arrays, record = a.get_state()
-        b = agent(config())
-        b.player = a.player  # the stand-in has no state of its own to save
-        b.set_state(arrays, record)
-        more = ticks(b)
-        for _ in range(30 - stop_at):
-            next(more)
-        return [p.clone() for p in b.learner.online.parameters()]
+def numbers(run, n: int) -> list[tuple]:
+    return [(t.steps, t.updates, t.epsilon, t.ends) for t in itertools.islice(run, n)]
 
-    for x, y in zip(ends_after(None), ends_after(20), strict=True):
+
+# stopped well after the fill, before it is complete, and between two updates
+@pytest.mark.parametrize(("behind", "steps_per_update", "stop_at"), [(0, 16.0, 8), (1, 16.0, 1), (1, 40.0, 9)])
+def test_a_saved_run_goes_on_as_if_it_had_not_stopped(behind, steps_per_update, stop_at):
+    """With `behind` 1, as on a card, a graph is under way when the run is saved: its games must not be lost."""
+    c = config(steps_per_update=steps_per_update, first_fill_steps=60)
+    whole = agent(c)
+    whole.behind = behind
+    expected = numbers(ticks(whole), 14)
+
+    a = agent(c)
+    a.behind = behind
+    first = numbers(ticks(a), stop_at)
+    arrays, record = a.get_state()
+    b = agent(c)
+    b.behind, b.player = behind, a.player  # the stand-in has no state of its own to save
+    b.set_state(arrays, json.loads(json.dumps(record)))
+    assert first + numbers(ticks(b), 14 - stop_at) == expected
+    assert expected[-1][1] > 10 and first[-1][1] < expected[-1][1] and any(ends for *_, ends in expected)
+    for x, y in zip(whole.learner.online.parameters(), b.learner.online.parameters(), strict=True):
         assert torch.equal(x, y)
+
+
+def test_a_saved_optimiser_goes_into_the_tensors_that_are_there():
+    """A recorded graph knows Adam's moments by their address."""
+    a = agent(config(first_fill_steps=60, steps_per_update=16.0))
+    run = ticks(a)
+    assert numbers(run, 6)[-1][1] > 0
+    arrays, record = a.get_state()
+    moments = [v for state in a.learner._optimizer.state.values() for v in state.values()]
+    places, values = [v.data_ptr() for v in moments], [v.clone() for v in moments]
+    numbers(run, 1)
+    assert not all(torch.equal(v, w) for v, w in zip(moments, values, strict=True))
+    a.set_state(arrays, record)
+    after = [v for state in a.learner._optimizer.state.values() for v in state.values()]
+    assert [v.data_ptr() for v in after] == places
+    assert all(torch.equal(v, w) for v, w in zip(after, values, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        ({"env_id": "CartPole-v1"}, "plays Atari games"),
+        ({"prioritized": True}, "samples uniformly"),
+        ({"wrappers": ("no-grad",)}, "needs the fused optimiser"),
+        ({"resize": "linear", "envs": "wrappers"}, "by area"),
+    ],
+    ids=str,
+)
+def test_what_the_runner_does_not_do_is_refused(changes, what):
+    with pytest.raises(ConfigError, match=what) as e:
+        make(config(**changes))
+    assert "hint:" in str(e.value)
+
+
+def test_without_a_gpu_the_runner_says_so(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="runner device: this torch .* sees no CUDA device. hint: "):
+        make(config())
 
 
 def test_the_target_follows_at_its_period():

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 from . import games, layout, resize, resize_plan, roms, stepper
 from .decode import predecode
@@ -78,6 +80,41 @@ class Batch:
             _RUN(lo, hi, *call, *env._scratch[worker], *out)
 
         self.job = Job(work, n, env._workers.threads)
+
+
+def check(num_envs: int, batch_size: int, frameskip: int, stack_num: int, mode: AutoresetMode | str) -> None:
+    """Arguments that no machine could play with are refused."""
+    if type(frameskip) is not int or frameskip <= 0:
+        raise gymnasium.error.Error(f"frameskip must be a positive int, got {frameskip!r}. hint: 4 is usual")
+    if num_envs < 1 or stack_num < 1 or not 0 <= batch_size <= num_envs:
+        raise ValueError(
+            f"num_envs={num_envs}, stack_num={stack_num}, batch_size={batch_size}. "
+            "hint: at least one environment and frame, and a batch of at most num_envs (0: all)"
+        )
+    if AutoresetMode(mode) == AutoresetMode.DISABLED:
+        raise ValueError(f"Invalid autoreset_mode: {mode}. hint: AutoresetMode.NEXT_STEP or SAME_STEP")
+
+
+def seeds_of(seed: int | np.ndarray | None, n: int, first: bool) -> np.ndarray:
+    """One seed for each of n environments; negative: go on unseeded, which at the `first` reset is not possible."""
+    if seed is None:
+        # never seeded: each machine still needs some start, so draw one
+        return np.random.default_rng().integers(0, 2**31, n) if first else np.full(n, -1)
+    if isinstance(seed, int):
+        seeds = np.arange(seed, seed + n)
+    elif isinstance(seed, np.ndarray):
+        if seed.shape != (n,):
+            shapes = f"expected shape {(n,)}, got {seed.shape}"
+            raise ValueError(f"`seed` must have one entry per sub-environment being reset, {shapes}")
+        seeds = seed
+    else:
+        raise TypeError("Unsupported seed type")
+    if seeds.dtype.kind not in "iu" or (seeds > 2**31 - 1).any():
+        raise TypeError(f"seeds must be integers below 2**31, got {seed!r}")
+    if first:
+        fresh = np.random.default_rng().integers(0, 2**31, n)
+        seeds = np.where(seeds < 0, fresh, seeds)
+    return seeds
 
 
 def machine_of(rom: roms.Rom, game: games.Game) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ linked program is kept in the cache and later starts load it in milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -16,25 +17,34 @@ import os
 import re
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 PACKAGE = f"{__package__}.on_cuda"
+OLDEST = (7, 5)  # what CUDA 13 still compiles for
+NEEDS_NUMBA_CUDA = "compiling the console for CUDA needs numba-cuda"
+INSTALL = "hint: pip install 'dqnitro[cuda]'"
 
 
 class CudaUnavailable(RuntimeError):
     """The console cannot run on a GPU here; the message says why and what to do."""
 
 
-def _check(result: tuple[Any, ...]) -> Any:
-    from cuda.bindings import driver
+def _bindings(name: str) -> Any:
+    try:
+        return importlib.import_module(f"cuda.bindings.{name}")
+    except ImportError as error:
+        raise CudaUnavailable(f"{NEEDS_NUMBA_CUDA} ({error}). {INSTALL}") from None
 
+
+def _check(result: tuple[Any, ...]) -> Any:
     if int(result[0]) != 0:
-        raise RuntimeError(f"CUDA: {driver.CUresult(int(result[0])).name}")
+        raise RuntimeError(f"CUDA: {_bindings('driver').CUresult(int(result[0])).name}")
     return result[1] if len(result) == 2 else result[1:]
 
 
-def require() -> Any:
+def require(device: int | None = None) -> Any:
     """torch with a usable GPU, or one clear line."""
     try:
         import torch
@@ -45,22 +55,33 @@ def require() -> Any:
             f"this torch ({torch.__version__}) sees no CUDA device. "
             "hint: is there an NVIDIA driver, and is it a CUDA build of torch? device='cpu' works everywhere"
         )
-    if torch.cuda.get_device_capability() < (6, 0):
-        name = torch.cuda.get_device_name()
-        raise CudaUnavailable(f"{name} is too old: compute capability 6.0 or newer is needed. hint: device='cpu'")
+    count = torch.cuda.device_count()
+    if device is not None and device >= count:
+        raise CudaUnavailable(f"there is no GPU number {device}, the last one is {count - 1}. hint: device='cuda'")
+    if (have := torch.cuda.get_device_capability(device)) < OLDEST:
+        raise CudaUnavailable(
+            f"{torch.cuda.get_device_name(device)} is too old: it has compute capability {have[0]}.{have[1]}, "
+            f"{OLDEST[0]}.{OLDEST[1]} or newer is needed. hint: device='cpu'"
+        )
     return torch
+
+
+def check_memory(need: int, free: int, machines: int) -> None:
+    """So many bytes for so many machines: enough, or how many would fit."""
+    if need > free:
+        raise CudaUnavailable(
+            f"{machines} machines need {need / 2**30:.1f} GiB of GPU memory, {free / 2**30:.1f} GiB are free. "
+            f"hint: {int(machines * free / need)} would fit"
+        )
 
 
 def _import_compiler() -> None:
     try:
+        importlib.import_module("numba_cuda")
         importlib.import_module("numba.cuda.extending")
-        import numba_cuda  # noqa: F401
     except ImportError as error:
-        raise CudaUnavailable(
-            f"compiling the console for CUDA needs numba-cuda ({error}). hint: pip install 'dqnitro[cuda]'"
-        ) from None
+        raise CudaUnavailable(f"{NEEDS_NUMBA_CUDA} ({error}). {INSTALL}") from None
     except AttributeError as error:
-        # numba-cuda 0.30 uses numpy.row_stack, which NumPy 2.5 removed
         import numpy as np
 
         raise CudaUnavailable(
@@ -68,34 +89,41 @@ def _import_compiler() -> None:
         ) from None
 
 
-def _mend_numpy() -> None:
-    """numba-cuda 0.30 names `numpy.row_stack`, which NumPy 2.5 removed; `vstack` is the same function."""
+@contextlib.contextmanager
+def _row_stack() -> Iterator[None]:
+    """numba-cuda 0.30 names `numpy.row_stack`, which NumPy 2.5 removed: there while it is imported, then gone again."""
     import numpy as np
 
-    if not hasattr(np, "row_stack"):
-        np.vstack = np.vstack  # type: ignore[attr-defined]
+    names: dict[str, Any] = np.__dict__
+    if hasattr(np, "row_stack"):
+        yield
+        return
+    names["row_stack"] = np.vstack  # the same function
+    try:
+        yield
+    finally:
+        del names["row_stack"]
 
 
 def compile_units(capability: tuple[int, int]) -> dict[str, str]:
     """PTX of every unit and kernel for a card of this capability."""
-    _mend_numpy()
-    _import_compiler()
-    for name in [n for n in sys.modules if n == PACKAGE or n.startswith(PACKAGE + ".")]:
-        del sys.modules[name]
-    package = types.ModuleType(PACKAGE)
-    package.__path__ = [str(Path(__file__).parent)]
-    sys.modules[PACKAGE] = package
-    target = importlib.import_module(f"{PACKAGE}.target_cuda")
-    target.CAPABILITY = capability
-    sys.modules[f"{PACKAGE}.target"] = target
-    importlib.import_module(f"{PACKAGE}.kernels")
-    return dict(target.UNITS)
+    with _row_stack():
+        _import_compiler()
+        for name in [n for n in sys.modules if n == PACKAGE or n.startswith(PACKAGE + ".")]:
+            del sys.modules[name]
+        package = types.ModuleType(PACKAGE)
+        package.__path__ = [str(Path(__file__).parent)]
+        sys.modules[PACKAGE] = package
+        target: Any = importlib.import_module(f"{PACKAGE}.target_cuda")
+        target.CAPABILITY = capability
+        sys.modules[f"{PACKAGE}.target"] = target
+        importlib.import_module(f"{PACKAGE}.kernels")
+        return dict(target.UNITS)
 
 
 def link(units: dict[str, str], capability: tuple[int, int]) -> bytes:
     """Machine code for a card of this capability."""
-    from cuda.bindings import nvjitlink
-
+    nvjitlink = _bindings("nvjitlink")
     handle = nvjitlink.create(2, [f"-arch=sm_{capability[0]}{capability[1]}", "-O3"])
     try:
         for name, text in units.items():
@@ -162,9 +190,7 @@ class Kernels:
     """The console's kernels on one card, launched on torch's current stream (so a CUDA graph can record them)."""
 
     def __init__(self, device: int) -> None:
-        from cuda.bindings import driver
-
-        torch = require()
+        torch, driver = require(device), _bindings("driver")
         self._driver, self._torch = driver, torch
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # makes the context

@@ -39,12 +39,12 @@ from .target import (
     A_STATE, A_RAM, A_LOG, A_SCREEN, A_RULES, A_MT, A_MT_SYSTEM, A_MT_NOOPS, A_EPISODE,
     A_ROM, A_DEC, A_PROP, A_NTSC, A_OPTIONS, A_ACTION_SET, A_LUTS,
     A_COMMANDS, A_SEEDS, A_ACTIONS, A_STRENGTHS,
-    A_VIEW, A_OBS, A_FINAL_OBS, A_RAW, A_RESULTS, A_TERMINATED, A_TRUNCATED,
-    A_AWAY, A_RING, A_HEAD, A_ROWS,
+    A_VIEW, A_OBS, A_RAW, A_RESULTS, A_TERMINATED, A_TRUNCATED,
+    A_AWAY, A_ROWS,
     # the resize: eight arrays of the plan, x_first .. y_units
     A_PLAN, _1, _2, _3, _4, _5, _6, _7,
     A_SIZE,
-) = range(40)
+) = range(37)
 # fmt: on
 NOTHING, FRESH = 3, 4  # views beside WHOLE, STALE, AGAIN: leave the observation as it is; the first one of a game
 HERE, WAITS, STARTING, READY = range(4)  # a machine's place while games begin aside
@@ -217,8 +217,3 @@ def show_kernel(at_, n, kind, height, out_height, out_width, total):
                 for x in range(me, out_height * out_width, threads):
                     obs[newest + x * channels + c] = uint8(pixel(p, x // out_width, x % out_width, gray, rows))
                 cuda.syncthreads()
-    if at[A_RING] != 0:
-        cuda.syncthreads()
-        to = as_bytes(at[A_RING] + (plain_int64(at[A_HEAD])[0] * n + m) * size)
-        for x in range(me, size, threads):
-            to[x] = obs[(stack - 1) * size + x]

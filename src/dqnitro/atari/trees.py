@@ -54,6 +54,10 @@ class _Rewriter(ast.NodeTransformer):
     def __init__(self, names: dict[str, Any]) -> None:
         self.names, self.trees = names, 0
 
+    def _visited(self, body: list[ast.stmt]) -> list[ast.stmt]:
+        seen = [self.visit(statement) for statement in body]
+        return [s for one in seen for s in (one if isinstance(one, list) else [one])]  # a tree is a list
+
     def visit_If(self, node: ast.If) -> Any:
         chain, last = [node], node.orelse
         while len(last) == 1 and isinstance(last[0], ast.If):
@@ -65,7 +69,7 @@ class _Rewriter(ast.NodeTransformer):
             return self.generic_visit(node)
         cases = []
         for rank, (link, (_, values)) in enumerate(zip(chain, found, strict=True)):  # type: ignore[misc]
-            body = [self.visit(statement) for statement in link.body]
+            body = self._visited(link.body)
             for value in values:
                 cases.append((value, 1.0 / (rank + 3), ast.If(link.test, body, [])))
         if len({value for value, _, _ in cases}) != len(cases):

@@ -1,7 +1,8 @@
 """`AtariVec`: many consoles behind Gymnasium's vector interface, a drop-in for ale-py's `AtariVectorEnv`.
 
 Same arguments, same defaults, same observations, rewards, flags and infos, byte for byte. On top of it, states
-can be saved and restored exactly (`get_state`, `set_state`).
+can be saved and restored exactly (`get_state`, `set_state`), and `device="cuda"` gives the same machines on a GPU
+(`vec_cuda`), with torch tensors in the place of arrays.
 
 Observations are not copied on the way out: compiled code writes the stack straight into the returned array. An
 array is used again only when nobody holds it, or a view of it, any more; so an array that you keep never changes.
@@ -13,14 +14,13 @@ import os
 from collections import deque
 from typing import Any
 
-import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize, roms, stepper
-from .batches import Batch, Buffers, machine_of, make_memory, make_scratch
+from .batches import Batch, Buffers, check, machine_of, make_memory, make_scratch, seeds_of
 from .workers import Workers
 
 # A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
@@ -30,9 +30,16 @@ _STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8,
 
 
 class AtariVec(VectorEnv):
-    """`num_envs` consoles of one game; see `AtariVectorEnv` for the arguments."""
+    """`num_envs` consoles of one game; see `AtariVectorEnv` for the arguments, all but `device`."""
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __new__(cls, *arguments: Any, device: str = "cpu", **options: Any) -> AtariVec:
+        if device == "cpu":
+            return super().__new__(cls)
+        from .vec_cuda import on_gpu
+
+        return on_gpu(*arguments, device=device, **options)  # type: ignore[return-value]  # the same face, other arrays
 
     def __init__(
         self,
@@ -59,8 +66,9 @@ class AtariVec(VectorEnv):
         life_loss_info: bool = False,
         reward_clipping: bool = True,
         use_fire_reset: bool = True,
+        device: str = "cpu",
     ) -> None:
-        self._check(num_envs, batch_size, frameskip, stack_num, autoreset_mode)
+        check(num_envs, batch_size, frameskip, stack_num, autoreset_mode)
         self.game = games.game(game)
         self.num_envs, self.batch_size = num_envs, batch_size or num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -112,18 +120,6 @@ class AtariVec(VectorEnv):
         self._waiting: list[tuple[int, int, int, int, float]] = []
         self._last_ids: np.ndarray | None = None
 
-    @staticmethod
-    def _check(num_envs: int, batch_size: int, frameskip: int, stack_num: int, mode: AutoresetMode | str) -> None:
-        if type(frameskip) is not int or frameskip <= 0:
-            raise gymnasium.error.Error(f"frameskip must be a positive int, got {frameskip!r}. hint: 4 is usual")
-        if num_envs < 1 or stack_num < 1 or not 0 <= batch_size <= num_envs:
-            raise ValueError(
-                f"num_envs={num_envs}, stack_num={stack_num}, batch_size={batch_size}. "
-                "hint: at least one environment and frame, and a batch of at most num_envs (0: all)"
-            )
-        if AutoresetMode(mode) == AutoresetMode.DISABLED:
-            raise ValueError(f"Invalid autoreset_mode: {mode}. hint: AutoresetMode.NEXT_STEP or SAME_STEP")
-
     # ---- Gymnasium
 
     def reset(
@@ -140,7 +136,7 @@ class AtariVec(VectorEnv):
                 raise RuntimeError(f"The first reset() must reset every environment (got {count})")
             if self.batch_size != self.num_envs:
                 raise RuntimeError("partial resets need batch_size == num_envs")
-        seeds = self._seeds(seed, len(chosen))
+        seeds = seeds_of(seed, len(chosen), first=self._last_ids is None)
         self._drop_flight()
         commands = np.full(self.num_envs, stepper.LOOK)
         given = np.zeros(self.num_envs, np.int64)
@@ -233,28 +229,6 @@ class AtariVec(VectorEnv):
         if mask.shape != (self.num_envs,):
             raise ValueError(f"`reset_mask` must have shape {(self.num_envs,)}, got {mask.shape}")
         return np.flatnonzero(mask)
-
-    def _seeds(self, seed: int | np.ndarray | None, n: int) -> np.ndarray:
-        if seed is None:
-            if self._last_ids is not None:
-                return np.full(n, -1)
-            # never seeded: each machine still needs some start, so draw one
-            return np.random.default_rng().integers(0, 2**31, n)
-        if isinstance(seed, int):
-            seeds = np.arange(seed, seed + n)
-        elif isinstance(seed, np.ndarray):
-            if seed.shape != (n,):
-                shapes = f"expected shape {(n,)}, got {seed.shape}"
-                raise ValueError(f"`seed` must have one entry per sub-environment being reset, {shapes}")
-            seeds = seed
-        else:
-            raise TypeError("Unsupported seed type")
-        if seeds.dtype.kind not in "iu" or (seeds > 2**31 - 1).any():
-            raise TypeError(f"seeds must be integers below 2**31, got {seed!r}")
-        if self._last_ids is None:
-            fresh = np.random.default_rng().integers(0, 2**31, n)
-            seeds = np.where(seeds < 0, fresh, seeds)
-        return seeds
 
     def _batch_of(self, actions: np.ndarray) -> Batch:
         if self._last_ids is None:

@@ -6,6 +6,7 @@ step, so that a CUDA graph can record steps and nothing is copied. `clone()` wha
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize_plan, roms, stepper
-from .batches import machine_of
-from .cuda import kernels, require
+from .batches import check, machine_of, seeds_of
+from .cuda import check_memory, kernels, require
 from .rng import MT_SIZE
 
 LANES = 32
@@ -26,16 +27,48 @@ ARRAYS = (
     "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
     "rom", "dec", "prop", "ntsc", "options", "action_set", "luts",
     "commands", "seeds", "actions", "strengths",
-    "view", "obs", "final_obs", "raw", "results", "terminated", "truncated",
-    "away", "ring", "head", "rows",
+    "view", "obs", "raw", "results", "terminated", "truncated",
+    "away", "rows",
     "x_first", "x_taps", "x_weight", "x_units", "y_first", "y_taps", "y_weight", "y_units",
 )  # fmt: skip
-KEPT = ("state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode", "obs", "raw",
+# The log of TIA writes is empty between two frames.
+KEPT = ("state", "ram", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode", "obs", "raw",
         "away")  # fmt: skip
 
 
+def on_gpu(
+    game: str,
+    num_envs: int,
+    *,
+    device: str,
+    batch_size: int = 0,
+    num_threads: int = 0,
+    thread_affinity_offset: int = -1,
+    continuous: bool = False,
+    continuous_action_threshold: float = 0.5,
+    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    **options: Any,
+) -> CudaVec:
+    """What `AtariVec(..., device=...)` gives. Threads mean nothing here; what a GPU does not do yet is refused."""
+    check(num_envs, batch_size, options.get("frameskip", 4), options.get("stack_num", 4), autoreset_mode)
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise ValueError(f"device must be cpu, cuda or cuda:N, got {device!r}. hint: device='cuda'")
+    for asked, what in (
+        (continuous, "continuous actions"),
+        (AutoresetMode(autoreset_mode) == AutoresetMode.SAME_STEP, "autoreset in the same step"),
+        (batch_size not in (0, num_envs), f"batches of {batch_size} out of {num_envs} environments"),
+    ):
+        if asked:
+            raise NotImplementedError(f"device={device!r} has no {what}. hint: device='cpu' has")
+    return CudaVec(game, num_envs, device=device, **options)
+
+
 class CudaVec(VectorEnv):
-    """`num_envs` consoles of one game on a GPU; the arguments are those of `AtariVec`."""
+    """`num_envs` consoles of one game on a GPU. The arguments are those of `AtariVec`, and two more.
+
+    `resets_aside`: a machine whose game is over does not begin the next one while all others wait (see `kernels`); the caller
+    launches `launch_admit` and `launch_starts`. `machines_per_warp`: how many share 32 lanes; 0 chooses.
+    """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
 
@@ -62,13 +95,14 @@ class CudaVec(VectorEnv):
         use_fire_reset: bool = True,
         machines_per_warp: int = 0,
     ) -> None:
-        torch = self._torch = require()
+        number = int(device.partition(":")[2]) if ":" in device else None
+        torch = self._torch = require(number)
         self.device = torch.device(device)
-        self._index = self.device.index if self.device.index is not None else torch.cuda.current_device()
+        self._index = torch.cuda.current_device() if number is None else number
         self._kernels = kernels(self._index)
         self.game = games.game(game)
         self.num_envs, self.autoreset_mode = num_envs, AutoresetMode.NEXT_STEP
-        self.resets_aside = resets_aside
+        self.resets_aside, self._began = resets_aside, False
         legal = [a for a in range(18) if games.LEGAL[self.game.id] >> a & 1]
         actions = np.array(legal if full_action_space else self.game.actions, np.int64)
         self._sticky = float(np.float32(repeat_action_probability))
@@ -133,11 +167,7 @@ class CudaVec(VectorEnv):
         }
         need = sum(int(np.prod(s)) * t.itemsize for s, t in sizes.values())
         free = torch.cuda.mem_get_info(self._index)[0]
-        if need > free:
-            raise MemoryError(
-                f"{n} machines need {need / 2**30:.1f} GiB of GPU memory, {free / 2**30:.1f} GiB are free. "
-                f"hint: {int(n * free / need)} would fit"
-            )
+        check_memory(need, free, n)
         self._tensors = {k: torch.zeros(s, dtype=t, device=self.device) for k, (s, t) in sizes.items()}
 
     def _put(self, **arrays: np.ndarray) -> None:
@@ -178,12 +208,6 @@ class CudaVec(VectorEnv):
         blocks, threads = self._grid(n, 1)
         self._kernels.launch("start_kernel", blocks, threads, self._at.data_ptr(), n, 1, self._sticky)
 
-    def write_frames_to(self, ring: Any, head: Any) -> None:
-        """Every newest frame also goes to `ring[head[0]]` (uint8 [slots, n, height, width]; int64 [1])."""
-        self._tensors["ring"], self._tensors["head"] = ring, head
-        for name in ("ring", "head"):
-            self._at[ARRAYS.index(name)] = self._tensors[name].data_ptr()
-
     @property
     def obs(self) -> Any:
         return self._tensors["obs"]
@@ -217,7 +241,7 @@ class CudaVec(VectorEnv):
     def _info(self) -> dict[str, Any]:
         r = self._tensors["results"]
         return {
-            "env_id": np.arange(self.num_envs),
+            "env_id": np.arange(self.num_envs, dtype=np.int32),
             "lives": r[stepper.R_LIVES],
             "frame_number": r[stepper.R_FRAMES],
             "episode_frame_number": r[stepper.R_EPISODE_FRAMES],
@@ -227,39 +251,68 @@ class CudaVec(VectorEnv):
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """New games everywhere. An int seeds environment i with `seed + i`; an array gives each its own."""
-        torch, n = self._torch, self.num_envs
-        t = self._tensors
-        if seed is None and not bool(t["state"].any()):
-            seed = np.random.default_rng().integers(0, 2**31, n)
+        if options and "reset_mask" in options:
+            raise NotImplementedError("a GPU resets all environments or none: no reset_mask. hint: device='cpu' has it")
+        torch, t = self._torch, self._tensors
+        seeds = seeds_of(seed, self.num_envs, first=not self._began)
         with torch.cuda.device(self._index):
-            if seed is None:
-                t["commands"].fill_(stepper.RESET)
-            else:
-                seeds = np.arange(seed, seed + n) if isinstance(seed, int) else np.asarray(seed)
-                t["seeds"].copy_(torch.from_numpy(seeds.astype(np.int64)))
-                t["commands"].fill_(stepper.SEEDED_RESET)
+            t["seeds"].copy_(torch.from_numpy(seeds.astype(np.int64)))
+            t["commands"].fill_(stepper.SEEDED_RESET)
             t["away"].zero_()
             aside, self.resets_aside = self.resets_aside, False
             self.launch_step()
             self.resets_aside = aside
             t["commands"].fill_(stepper.STEP)
+        self._began = True
         return self.obs, self._info()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step; `actions` is a torch tensor (or an array) of num_envs integers."""
+        """One step; `actions` is a torch tensor (or an array) of num_envs integers.
+
+        Actions that are on the card already are not looked at, which would wait for it: keep them in the action space.
+        """
+        if not self._began:
+            raise RuntimeError("step() called before reset(). hint: reset() first")
         torch = self._torch
+        self._copy_actions(torch.as_tensor(actions))
         with torch.cuda.device(self._index):
-            self.actions.copy_(torch.as_tensor(actions))
             self.launch_step()
         return self.obs, self.rewards, self.terminated, self.truncated, self._info()
 
+    def _copy_actions(self, actions: Any) -> None:
+        last = int(self._tensors["action_set"].numel()) - 1
+        if tuple(actions.shape) != (self.num_envs,):  # `copy_` would spread a single one over all
+            shapes = f"{(self.num_envs,)}, got {tuple(actions.shape)}"
+            raise ValueError(f"actions must have shape {shapes}. hint: one action for each environment")
+        if not actions.is_cuda and (int(actions.min()) < 0 or int(actions.max()) > last):
+            raise ValueError(f"actions must be in 0..{last}, got {actions.tolist()}. hint: see action_space")
+        self.actions.copy_(actions)
+
+    def send(self, actions: Any) -> None:
+        raise NotImplementedError("a GPU has no send() and recv(). hint: step() does not wait for the card either")
+
+    def recv(self) -> Any:
+        raise NotImplementedError("a GPU has no send() and recv(). hint: step() does not wait for the card either")
+
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything that decides how these environments go on."""
-        return {k: self._tensors[k].cpu().numpy() for k in KEPT}
+        return {k: self._tensors[k].cpu().numpy() for k in (*KEPT, "options")}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a state of environments with the same game, size and options."""
+        here = self._tensors["options"].cpu().numpy()
+        if not np.array_equal(state["options"], here):
+            raise ValueError(
+                f"this state is of an environment with options {np.asarray(state['options']).tolist()}; here they are "
+                f"{here.tolist()}. hint: build the environment with the arguments it was saved with"
+            )
         for k in KEPT:
-            self._tensors[k].copy_(self._torch.from_numpy(np.asarray(state[k])))
+            if state[k].shape != tuple(self._tensors[k].shape):
+                shapes = f"{state[k].shape} in the state, {tuple(self._tensors[k].shape)} here"
+                raise ValueError(f"{k} has shape {shapes}. hint: is num_envs the same?")
+        for k in KEPT:
+            self._tensors[k].copy_(self._torch.from_numpy(np.array(state[k])))
+        self._began = True
 
     def close_extras(self, **kwargs: Any) -> None:
         self._tensors = {}

@@ -64,6 +64,7 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "inplace-relu": ("acting", "loss"),
     "channels-last": ("loss", "backward"),
     "pinned-copies": ("copies",),
+    "written-out": ("acting", "loss", "backward"),
     "compile": ("loss", "backward", "copies"),
 }
 ANY_WRAPPER = ("loss", "backward")  # what is wrapped around an update is there to make these faster

@@ -62,6 +62,17 @@ def in_processes(c: Config) -> Config:
     return c.replace(runner="processes", slack_steps=max(8, 2 * c.n_envs))
 
 
+def all_on_gpu(c: Config) -> Config:
+    """256 machines, because a card emulates many as quickly as one; updates of 512, as many samples a step as before."""
+    batch = 512
+    return c.replace(
+        runner="device", n_envs=256, batch_size=batch, steps_per_update=batch * float(c.steps_per_update) / c.batch_size,
+        first_fill_steps=max(c.first_fill_steps, batch), replay="frames", replay_capacity=max(c.replay_capacity, 64 * 256),
+        slack_steps=0, act_device="same", act_sync_updates=1,
+        wrappers=(*(w for w in c.wrappers if w != "fused-adam"), "fused-adam"),
+    )  # fmt: skip
+
+
 # -- why a rung cannot run here
 
 
@@ -107,6 +118,25 @@ def needs_gpu(c: Config) -> str | None:
     return None if on_gpu(c) else f"the learner is on the {c.device}, not on a GPU"
 
 
+def needs_cuda_console(c: Config) -> str | None:
+    """The console's kernels, and a card that is new enough for them."""
+    import importlib.util
+
+    from dqnitro.atari import cuda
+
+    try:
+        cuda.require()
+    except cuda.CudaUnavailable as error:
+        return str(error)
+    if importlib.util.find_spec("numba_cuda") is None:
+        return f"{cuda.NEEDS_NUMBA_CUDA}, which is not installed. {cuda.INSTALL}"
+    return None
+
+
+def needs_uniform_samples(c: Config) -> str | None:
+    return "the runner device samples uniformly, and this run is prioritised" if c.prioritized else None
+
+
 def needs_two_gpus(c: Config) -> str | None:
     import torch
 
@@ -121,6 +151,10 @@ def needs_bfloat16(c: Config) -> str | None:
     if not cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"}:
         return "this CPU has no bfloat16 instructions; oneDNN would emulate them slowly"
     return None
+
+
+def needs_cpu_bfloat16(c: Config) -> str | None:
+    return "the learner is on a GPU" if on_gpu(c) else needs_bfloat16(c)
 
 
 def needs_float16(c: Config) -> str | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dqnitro.ladder.rung import (
     Rung,
+    all_on_gpu,
     atari_only,
     envs_and_batch,
     first_reason,
@@ -15,6 +16,8 @@ from dqnitro.ladder.rung import (
     needs_bfloat16,
     needs_compiler,
     needs_console,
+    needs_cpu_bfloat16,
+    needs_cuda_console,
     needs_float16,
     needs_gpu,
     needs_images,
@@ -23,6 +26,7 @@ from dqnitro.ladder.rung import (
     needs_torchscript,
     needs_two_cores,
     needs_two_gpus,
+    needs_uniform_samples,
     setting,
     with_wrapper,
     without_wrapper,
@@ -107,7 +111,7 @@ SAME_RUN = (
     ),
     Rung(
         "channels-last", "close", with_wrapper("channels-last"),
-        "Stores images with channels innermost, the order convolution kernels want.",
+        "Stores images with channels innermost, the order convolution kernels want; the frame replay gathers them so.",
         "Tiny batches, where reordering the input costs what it saves.", needs_images,
     ),
     Rung(
@@ -115,14 +119,14 @@ SAME_RUN = (
         "Runs the network as a traced TorchScript graph, without Python between its layers.",
         "Large layers, beside which Python's time does not show. torch has deprecated it in favour of torch.compile.", needs_torchscript,
         notes_say="Advised for networks and inputs of fixed shape; no figure.",
-        replaces=("compile", "float16", "bfloat16"), aside=True,
+        replaces=("compile", "float16", "bfloat16", "written-out"), aside=True,
     ),
     Rung(
         "float16", "close", with_wrapper("float16"),
         "Convolutions and matrix products in float16, with the loss scaled up so that small gradients survive.",
         "CPUs without float16 arithmetic. An update whose gradients overflow is lost.", needs_float16,
         notes_say="Advised on GPUs that support it, with a warning about stability; no figure.",
-        replaces=("torchscript", "bfloat16"), aside=True,
+        replaces=("torchscript", "bfloat16", "written-out"), aside=True,
     ),
     Rung(
         "bfloat16", "close", with_wrapper("bfloat16"),
@@ -135,6 +139,12 @@ SAME_RUN = (
         "torch.compile fuses the forward and backward pass into a few kernels.",
         "Short runs: compiling takes tens of seconds before the first step.", needs_compiler,
         replaces=("torchscript",), aside=True,  # every rung after it would have to compile again
+    ),
+    Rung(
+        "written-out", "close", with_wrapper("written-out"),
+        "The passes of bfloat16 written out by hand. Weights are converted once an update, which serves acting as well, and autograd sees one step instead of thirty.",
+        "Large batches, beside which bookkeeping does not show.", first_reason(needs_images, needs_cpu_bfloat16),
+        replaces=("torchscript", "float16", "compile"),
     ),
 )  # fmt: skip
 
@@ -307,6 +317,16 @@ OTHER_LEARNING = (
         "double", "learning", setting(double=True),
         "The online network picks the next action and the target network values it: less over-estimation.",
         "Costs one more forward pass.",
+    ),
+    Rung(
+        "all-on-gpu", "learning", all_on_gpu,
+        "256 machines, the replay and the learner live on one card, and CUDA graphs of many steps and updates run there without the host. "
+        "As many samples are trained a step as before, in batches of 512.",
+        "One machine on a card is far slower than on a core: it takes hundreds. The first start compiles for a minute or two.",
+        first_reason(atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
+        notes_say="CuLE, an emulator in CUDA, is a heading there; no figure.",
+        replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
+                  "pillow-resize", "pinned-copies", "torchscript", "float16"),
     ),
 )  # fmt: skip
 

@@ -151,8 +151,11 @@ class Learner:
         self.online.load_state_dict(part("online."))
         self.target.load_state_dict(part("target."))
         for i, p in enumerate(self.online.parameters()):
-            saved = part(f"adam.{i}.")
-            if saved:
+            saved, there = part(f"adam.{i}."), self._optimizer.state.get(p, {})
+            if saved and set(saved) == set(there):
+                for k, v in saved.items():  # in place: a CUDA graph may know these tensors by address
+                    there[k].copy_(v)
+            elif saved:
                 # `step` stays on the CPU unless the fused kernel wants it beside the parameters.
                 fused = bool(self._optimizer.defaults.get("fused"))
                 self._optimizer.state[p] = {

@@ -227,6 +227,31 @@ def float16(parts: Parts, device: str) -> Parts:
     return replace(_mixed(parts, device, torch.float16), step=ScaledStep(device))
 
 
+def written_out(parts: Parts, device: str) -> Parts:
+    """bfloat16 with the convolutional network's passes written out by hand, forward and backward, for learners on a CPU.
+
+    Acting is in bfloat16 as well: the converted weights are there already. On top of `bfloat16` it takes over all of its passes.
+    """
+    from dqnitro.learn.written_out import WrittenOut, count_versions
+
+    if torch.device(device).type != "cpu":
+        raise ConfigError("wrapper written-out is for a learner on the CPU", "on a GPU take bfloat16")
+    by_hand = WrittenOut()
+
+    def or_else(mine: Callable[[ConvNetwork, Tensor], Tensor], other: Forward) -> Forward:
+        return lambda network, obs: mine(network, obs) if isinstance(network, ConvNetwork) else other(network, obs)
+
+    def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
+        optimizer = parts.make_optimizer(parameters, lr, eps)
+        optimizer.register_step_post_hook(count_versions)
+        return optimizer
+
+    return replace(
+        parts, forward=or_else(by_hand.forward, parts.forward), quiet=or_else(by_hand.quiet, parts.quiet),
+        act=or_else(by_hand.quiet, parts.act), make_optimizer=make_optimizer,
+    )  # fmt: skip
+
+
 def compiled(parts: Parts, device: str) -> Parts:
     """`torch.compile` around the loss: forward and backward become a few fused kernels. Costs tens of seconds once."""
     return replace(parts, around_loss=lambda f: torch.compile(parts.around_loss(f), dynamic=False))
@@ -241,10 +266,15 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "torchscript": torchscript,
     "float16": float16,
     "bfloat16": bfloat16,
+    "written-out": written_out,
     "compile": compiled,
 }
 # A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
-EXCLUDE = (("torchscript", "compile"), ("torchscript", "float16"), ("torchscript", "bfloat16"), ("float16", "bfloat16"))
+EXCLUDE = (
+    *(("torchscript", other) for other in ("compile", "float16", "bfloat16", "written-out")),
+    *(("float16", other) for other in ("bfloat16", "written-out")),
+    ("written-out", "compile"),
+)
 
 
 def wrap(names: tuple[str, ...], device: str) -> Parts:

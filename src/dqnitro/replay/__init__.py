@@ -45,6 +45,8 @@ def make_replay(config: Config, spec: EnvSpec, learner_device: str) -> Replay:
     check_memory(per_transition * c.replay_capacity, free, c.replay_capacity, where)
     if plain:
         return PlainReplay(c.replay_capacity, spec, c.n_step, c.gamma)
+    # The learner reads pixels in this order; gathering them so saves it a pass over every batch.
+    last = "channels-last" in c.wrappers
     if c.prioritized:
-        return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha)
-    return FrameReplay(c.replay_capacity, spec, c.n_step, c.gamma, device)
+        return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha, last)
+    return FrameReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, last)

@@ -14,6 +14,7 @@ is over the first frame of the next one overwrites the final frame, which nothin
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 
 import numpy as np
@@ -31,8 +32,17 @@ class FrameReplay:
     """Uniform sampling over the last `capacity` transitions."""
 
     def __init__(
-        self, capacity: int, spec: EnvSpec, n_step: int, gamma: float, device: str | torch.device = "cpu"
+        self,
+        capacity: int,
+        spec: EnvSpec,
+        n_step: int,
+        gamma: float,
+        device: str | torch.device = "cpu",
+        channels_last: bool = False,
     ) -> None:
+        """`channels_last` is a wish about the memory order of sampled stacks (their values are the same): it is granted for
+        stacks of four bytes in main memory, on a machine where the lowest byte comes first.
+        """
         self._spec, self._n_step, self.device = spec, n_step, torch.device(device)
         self._stack = spec.frame_stack
         self._kept = capacity // spec.n_envs + n_step - 1  # positions behind the head that may be asked for
@@ -51,6 +61,11 @@ class FrameReplay:
         self._truncated = np.zeros(n, bool)
         self._gamma_power = gamma_powers(gamma, n_step)
         self._envs = np.arange(n)
+        possible = self._stack == 4 and dtype == torch.uint8 and self.device.type == "cpu"
+        self._gather = self._gather_plain
+        if channels_last and possible and sys.byteorder == "little":
+            self._gather = self._gather_compiled
+            self._gather(np.zeros(1, np.int64), np.zeros(1, np.int64), None)  # compiles now, not at the first sample
 
     # -- writing
 
@@ -99,6 +114,9 @@ class FrameReplay:
 
     def gather(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None = None) -> Batch:
         """The transitions that start at these positions."""
+        return self._gather(env, position, weight)
+
+    def _gather_plain(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
         slot = position % self.slots
         reward = np.zeros(len(env), np.float32)
         discount = np.full(len(env), self._gamma_power[0], np.float32)
@@ -133,6 +151,28 @@ class FrameReplay:
         if len(row):
             obs[torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device)] = 0
         return obs
+
+    def _gather_compiled(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
+        """The same, with stacks that are stored channels innermost."""
+        from dqnitro.replay import interleave
+
+        n = len(env)
+        frames = self._frames.view(len(self._frames), -1).numpy()
+        reward, discount, length = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.int64)
+        interleave.returns(
+            self._reward, self._flags, self._gamma_power, env, position, reward, discount, length, TERMINATED, CUT
+        )
+        channels, height, width = self._spec.obs_shape
+
+        def stacks(ahead: np.ndarray) -> Tensor:
+            out = np.empty((n, frames.shape[1]), np.uint32)
+            interleave.stacks(frames, self._age, env, position, ahead, out)
+            return torch.from_numpy(out.view(np.uint8)).view(n, height, width, channels).permute(0, 3, 1, 2)
+
+        action = self._action[position % self.slots, env].astype(np.int64)
+        weight = np.ones(n, np.float32) if weight is None else weight.astype(np.float32)
+        action_tm1, reward_t, discount_t, w = (torch.from_numpy(x) for x in (action, reward, discount, weight))
+        return Batch(stacks(np.zeros(n, np.int64)), action_tm1, reward_t, discount_t, stacks(length), w)
 
     def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         """Uniform: nothing to do."""

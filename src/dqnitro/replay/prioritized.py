@@ -62,8 +62,9 @@ class PrioritizedReplay(FrameReplay):
         gamma: float,
         device: str | torch.device = "cpu",
         alpha: float = 0.6,
+        channels_last: bool = False,
     ) -> None:
-        super().__init__(capacity, spec, n_step, gamma, device)
+        super().__init__(capacity, spec, n_step, gamma, device, channels_last)
         self._alpha = alpha
         self._tree = SumTree(self.slots * spec.n_envs)
         self._max_priority = 1.0

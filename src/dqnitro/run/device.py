@@ -27,6 +27,7 @@ from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.learner import Learner
 from dqnitro.learn.wrappers import wrap
 from dqnitro.loop import Phases, Tick, make_clock
+from dqnitro.run.machines import Machines
 from dqnitro.run.ring import Ring
 
 STEPS_PER_GRAPH = 16
@@ -34,67 +35,20 @@ MOST_ENDS = 4096  # games that may end in one graph
 REPORT = 6  # numbers that come back with every graph: steps, updates, ends, loss, first bad update, filled slots
 
 
-class Player:
-    """What the runner needs of machines on a card; `CudaVec` behind it, or a stand-in in tests."""
-
-    def __init__(self, config: Config, device: torch.device) -> None:
-        from dqnitro.atari.vec_cuda import CudaVec
-
-        c = config
-        self.vec = CudaVec(
-            c.env_id, c.n_envs, device=str(device), resets_aside=True, frameskip=c.frame_skip, stack_num=c.frame_stack,
-            img_height=c.screen_size, img_width=c.screen_size, noop_max=c.noop_max, maxpool=c.max_pool,
-            use_fire_reset=c.fire_reset, episodic_life=False, life_loss_info=c.episodic_life, reward_clipping=False,
-            repeat_action_probability=c.sticky_actions, max_num_frames_per_episode=c.max_episode_frames,
-        )  # fmt: skip
-        self.n_actions = int(self.vec.single_action_space.n)  # type: ignore[attr-defined]
-        self.vec.reset(seed=c.seed * 100_003)
-
-    # tensors that keep their address
-    @property
-    def obs(self) -> Tensor:
-        return self.vec.obs
-
-    @property
-    def actions(self) -> Tensor:
-        return self.vec.actions
-
-    @property
-    def away(self) -> Tensor:
-        return self.vec.away
-
-    def step(self) -> None:
-        self.vec.launch_step()
-
-    def admit(self) -> None:
-        """Machines come back from the start of a game; their observation is its first."""
-        self.vec.launch_admit()
-        self.vec.launch_show()
-
-    def begin_games(self) -> None:
-        self.vec.launch_starts()
-
-    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Reward, end of the episode for learning, cut off by a limit, end of the game."""
-        v = self.vec
-        return v.rewards.float(), v.terminated, v.truncated, v.game_over | v.truncated
-
-
 class DeviceAgent:
     """A whole run on one card, behind the attributes that a session asks of an agent."""
 
     def __init__(self, config: Config, device: torch.device, player: Any = None) -> None:
         self.config, self.device = config, device
-        self.player = player or Player(config, device)
+        self.player = player or Machines(config, device)
         torch.manual_seed(config.seed)  # of the card, too: exploration and samples are drawn there
         n = config.n_envs
         shape = (config.frame_stack, config.screen_size, config.screen_size)
         spec = EnvSpec(n, self.player.n_actions, shape, np.dtype(np.uint8), config.frame_stack, config.frame_skip, True)
         self.envs = _EnvsFace(spec)
         self.learner = Learner(config, spec, str(device))
-        self.learner.check_finite = lambda: (
-            None
-        )  # every tick brings the first bad update; asking the card would wait for it
+        # Every tick brings the first bad update; asking the card would wait for it.
+        self.learner.check_finite = lambda: None
         deep = config.screen_size % 4 == 0 and config.network in ("nature", "small")
         self.ring = self.replay = Ring(
             config.replay_capacity // n, n, config.screen_size, config.frame_stack, device, deep
@@ -117,17 +71,18 @@ class DeviceAgent:
 
         # Compiled together, the gather from the ring is part of the first layer's conversion.
         self._loss = torch.compile(loss, dynamic=False) if "compile" in config.wrappers else loss
-        zeros = {"device": device}
-        self.age = torch.zeros(n, dtype=torch.int64, **zeros)
-        self.score = torch.zeros(n, **zeros)
-        self.length = torch.zeros(n, dtype=torch.int64, **zeros)
-        self.was_away = torch.zeros(n, dtype=torch.bool, **zeros)
+        self.age = torch.zeros(n, dtype=torch.int64, device=device)
+        self.score = torch.zeros(n, device=device)
+        self.length = torch.zeros(n, dtype=torch.int64, device=device)
+        self.was_away = torch.zeros(n, dtype=torch.bool, device=device)
         self.head, self.filled = self.ring.head.clone(), self.ring.filled.clone()
-        self.report = torch.zeros(REPORT, dtype=torch.float64, **zeros)
+        self.report = torch.zeros(REPORT, dtype=torch.float64, device=device)
         self.report[4] = -1
-        self.ends = torch.zeros(
-            (MOST_ENDS + 1, 3), **zeros
-        )  # environment, score, steps; the last row takes what is no end
+        # environment, score, steps; the last row takes what is no end
+        self.ends = torch.zeros((MOST_ENDS + 1, 3), device=device)
+        self.behind = int(device.type == "cuda")  # graphs that may be started before the numbers of the last are read
+        self.in_flight = 0  # of them, those that were started: their numbers are still to be read
+        self.enqueued = self.learned = 0  # updates started; vector steps started that had updates beside them
 
     # ---- the parts of a graph: tensors in, tensors out, nothing waits
 
@@ -197,22 +152,27 @@ class DeviceAgent:
     # ---- state
 
     def state_tensors(self) -> dict[str, Tensor]:
-        own = {k: getattr(self, k) for k in ("age", "score", "length", "was_away", "report")}
+        own = {k: getattr(self, k) for k in ("age", "score", "length", "was_away", "report", "ends")}
         return {**{f"ring.{k}": v for k, v in self.ring.tensors().items()}, **own}
 
     def get_state(self) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
-        torch.cuda.synchronize(self.device) if self.device.type == "cuda" else None
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
         tensors = {k: v.cpu().numpy() for k, v in self.state_tensors().items()}
         tensors["torch_rng"] = torch.get_rng_state().numpy()
         if self.device.type == "cuda":
             tensors["cuda_rng"] = torch.cuda.get_rng_state(self.device).numpy()
         arrays: dict[str, Mapping[str, Any]] = {"learner": self.learner.get_state(), "agent": tensors}
         if hasattr(self.player, "vec"):
-            arrays["envs"] = {k: v for k, v in self.player.vec.get_state().items() if k != "log"}
-        return arrays, {"clock": self.clock.get_state(), "phases": dict(self.phases.seconds)}
+            arrays["envs"] = self.player.vec.get_state()
+        # The clock is that of the last tick; the card may be a graph ahead, whose numbers the resumed run reads first.
+        started = {k: getattr(self, k) for k in ("in_flight", "enqueued", "learned")}
+        return arrays, {"clock": self.clock.get_state(), "phases": dict(self.phases.seconds), "started": started}
 
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
-        self.learner.set_state({k: torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()})
+        self.learner.set_state(
+            {k: v if isinstance(v, Tensor) else torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()}
+        )
         saved = arrays["agent"]
         for k, v in self.state_tensors().items():
             v.copy_(torch.from_numpy(np.array(saved[k])))
@@ -222,6 +182,8 @@ class DeviceAgent:
         if "envs" in arrays:
             self.player.vec.set_state(dict(arrays["envs"]))
         self.clock.set_state(record["clock"])
+        for k, v in record["started"].items():
+            setattr(self, k, int(v))
         self.phases.seconds.update(record["phases"])
 
     def close(self) -> None:
@@ -328,26 +290,27 @@ def ticks(agent: DeviceAgent, graphs: Graphs) -> Iterator[Tick]:
     """Endless: one tick a graph. The numbers of a graph are read while the next one runs."""
     a, c, cuda = agent, agent.config, graphs.cuda
     sync_every = max(1, round(c.target_sync_steps / c.steps_per_update))
-    enqueued = a.clock.updates
-    learned = round(enqueued / graphs.updates_per_step)  # vector steps with updates beside them
     waiting: deque[tuple[Any, Tensor, Tensor]] = deque()
+    if a.in_flight:  # of the run that is resumed
+        waiting.append((None, a.report.cpu().clone(), a.ends.cpu().clone()))
     while True:
         begun = time.perf_counter()
         updates = (0,) * graphs.per_graph
         if a.clock.steps >= c.first_fill_steps:
-            updates = graphs.plan(learned, graphs.per_graph)
-            learned += graphs.per_graph
-        if enqueued // sync_every != (enqueued + sum(updates)) // sync_every:
+            updates = graphs.plan(a.learned, graphs.per_graph)
+            a.learned += graphs.per_graph
+        if a.enqueued // sync_every != (a.enqueued + sum(updates)) // sync_every:
             a.sync_target()
-        enqueued += sum(updates)
+        a.enqueued += sum(updates)
         graphs.run(updates)
         report, ends = _fetch(a, cuda)
         event = torch.cuda.Event() if cuda else None
         if event is not None:
             event.record()
         waiting.append((event, report, ends))
-        if len(waiting) > (1 if cuda else 0):
+        if len(waiting) > a.behind:
             event, report, ends = waiting.popleft()
+            a.in_flight = len(waiting)
             if event is not None:
                 event.synchronize()
             a.phases.seconds["learn"] += time.perf_counter() - begun
@@ -385,12 +348,24 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
         raise ConfigError("runner device samples uniformly", "drop --prioritized, or use --runner inline")
     if "fused-adam" not in config.wrappers:
         raise ConfigError("runner device needs the fused optimiser in its graph", "add --also fused-adam")
+    if config.resize != "area":
+        raise ConfigError(
+            f"runner device shrinks pictures by area, got resize {config.resize!r}", "leave --resize at area"
+        )
+    name = "cuda" if config.device in ("auto", "cpu") else config.device
+    device = torch.device(name)
     try:
-        require()
+        require(device.index)
+        if device.index is not None:
+            torch.cuda.set_device(device)  # kernels are launched on the current card
+        agent = DeviceAgent(config, device)
     except CudaUnavailable as error:
         raise ConfigError(f"runner device: {error}") from None
-    name = "cuda" if config.device in ("auto", "cpu") else config.device
-    agent = DeviceAgent(config, torch.device(name))
+    except torch.OutOfMemoryError:
+        raise ConfigError(
+            f"runner device: the GPU has no memory for {config.n_envs} machines and {config.replay_capacity} transitions",
+            "lower --replay-capacity or --n-envs",
+        ) from None
     graphs = Graphs(agent)
     graphs.prepare()
     return agent, ticks(agent, graphs)

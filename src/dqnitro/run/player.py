@@ -91,6 +91,8 @@ class Actor:
     def use(self, views: list[torch.Tensor]) -> None:
         for p, view in zip(self.parameters, views, strict=True):
             p.data = view
+        # The trainer wrote there, which torch cannot see here; a wrapper may keep something that it made of the parameters.
+        torch.autograd.graph.increment_version(self.parameters)
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         return dqn.q_values(self._act(self._network, torch.from_numpy(obs)), self._atoms).argmax(1).numpy()

@@ -1,0 +1,281 @@
+"""What can be known of the console on CUDA without a card: its errors, its sources, the order of its arrays."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dqnitro.atari import AtariVec, cuda, vec_cuda
+from dqnitro.atari.cuda import CudaUnavailable
+from dqnitro.atari.vec_cuda import ARRAYS, CudaVec
+
+FOLDER = Path(cuda.__file__).parent
+
+
+def one_line(error: pytest.ExceptionInfo[Any]) -> str:
+    text = str(error.value)
+    assert "\n" not in text and "hint:" in text
+    return text
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A GPU that torch sees, as far as questions about it go."""
+    about = SimpleNamespace(count=1, capability=(9, 0))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: about.count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: about.count)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: about.capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "Old Card 9")
+    return about
+
+
+# ---- what is missing
+
+
+def test_without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(CudaUnavailable, match="pip install torch") as e:
+        AtariVec("pong", 2, device="cuda")
+    one_line(e)
+
+
+def test_without_a_gpu(card):
+    card.count = 0
+    with pytest.raises(CudaUnavailable, match="sees no CUDA device.*device='cpu' works everywhere") as e:
+        AtariVec("pong", 2, device="cuda")
+    one_line(e)
+
+
+def test_a_card_that_is_too_old(card):
+    card.capability = (6, 1)
+    with pytest.raises(CudaUnavailable, match=r"Old Card 9 is too old: .* 6\.1, 7\.5 or newer") as e:
+        AtariVec("pong", 2, device="cuda:0")
+    one_line(e)
+
+
+def test_a_card_that_is_not_there(card):
+    with pytest.raises(CudaUnavailable, match="no GPU number 3, the last one is 0") as e:
+        AtariVec("pong", 2, device="cuda:3")
+    one_line(e)
+
+
+def missing(monkeypatch, name: str, error: Exception) -> None:
+    real = importlib.import_module
+
+    def fake(wanted: str, package: str | None = None) -> Any:
+        if wanted == name:
+            raise error
+        return SimpleNamespace() if wanted in ("numba_cuda", "numba.cuda.extending") else real(wanted, package)
+
+    monkeypatch.setattr(cuda.importlib, "import_module", fake)
+
+
+def test_numba_cuda_is_not_installed(monkeypatch):
+    missing(monkeypatch, "numba_cuda", ModuleNotFoundError("No module named 'numba_cuda'"))
+    with pytest.raises(CudaUnavailable, match=r"needs numba-cuda \(No module.*pip install 'dqnitro\[cuda\]'") as e:
+        cuda.compile_units((9, 0))
+    one_line(e)
+
+
+def test_the_driver_interface_is_not_installed(card, monkeypatch):
+    missing(monkeypatch, "cuda.bindings.driver", ModuleNotFoundError("No module named 'cuda'"))
+    with pytest.raises(CudaUnavailable, match="No module named 'cuda'") as e:
+        cuda.Kernels(0)
+    one_line(e)
+
+
+def test_a_numba_cuda_that_does_not_fit_numpy(monkeypatch):
+    missing(monkeypatch, "numba.cuda.extending", AttributeError("module 'numpy' has no attribute 'row_stack'"))
+    with pytest.raises(CudaUnavailable, match=r"does not work with NumPy .*numpy<2\.5") as e:
+        cuda.compile_units((9, 0))
+    one_line(e)
+
+
+def test_row_stack_is_lent_to_numba_cuda_and_taken_back(monkeypatch):
+    """NumPy 2.5 removed it; older ones have it."""
+    monkeypatch.delattr(np, "row_stack", raising=False)
+    if hasattr(np, "row_stack"):
+        pytest.skip("this NumPy makes the name up when it is asked for")
+    with cuda._row_stack():
+        assert vars(np)["row_stack"] is np.vstack
+    assert not hasattr(np, "row_stack")
+
+
+def test_out_of_gpu_memory_says_how_many_would_fit():
+    cuda.check_memory(2**30, 2**30, 1000)
+    with pytest.raises(CudaUnavailable, match=r"1000 machines need 4\.0 GiB .* 1\.0 GiB are free.*250 would fit") as e:
+        cuda.check_memory(2**32, 2**30, 1000)
+    one_line(e)
+
+
+# ---- what it does not do
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"continuous": True}, "no continuous actions"),
+        ({"autoreset_mode": "SameStep"}, "no autoreset in the same step"),
+        ({"batch_size": 2}, "no batches of 2 out of 4"),
+    ],
+    ids=str,
+)
+def test_what_a_gpu_does_not_do_is_refused_before_anything_is_compiled(card, options, what):
+    with pytest.raises(NotImplementedError, match=what) as e:
+        AtariVec("pong", 4, device="cuda", **options)
+    assert "device='cpu'" in one_line(e)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CUDA", ""])
+def test_other_devices_are_refused(device):
+    with pytest.raises(ValueError, match="device must be cpu, cuda or cuda:N") as e:
+        AtariVec("pong", 4, device=device)
+    one_line(e)
+
+
+def test_arguments_are_checked_as_on_the_cpu():
+    with pytest.raises(Exception, match="frameskip must be a positive int"):
+        AtariVec("pong", 4, frameskip=0, device="cuda")
+    with pytest.raises(ValueError, match="at least one environment"):
+        AtariVec("pong", 0, device="cuda")
+
+
+def test_arguments_reach_the_vector_on_the_card(monkeypatch):
+    seen = {}
+
+    class Fake:
+        def __init__(self, game: str, num_envs: int, **options: Any) -> None:
+            seen.update(options, game=game, num_envs=num_envs)
+
+    monkeypatch.setattr(vec_cuda, "CudaVec", Fake)
+    made = AtariVec("pong", num_envs=4, num_threads=2, batch_size=4, stack_num=2, resets_aside=True, device="cuda:1")
+    assert isinstance(made, Fake)
+    assert seen == {"game": "pong", "num_envs": 4, "stack_num": 2, "resets_aside": True, "device": "cuda:1"}
+
+
+def bare(n: int = 3, n_actions: int = 6) -> CudaVec:
+    """A vector without a card behind it, to ask what it refuses."""
+    vec = object.__new__(CudaVec)
+    vec._torch, vec.num_envs, vec._began = torch, n, True
+    vec._tensors = {"actions": torch.zeros(n, dtype=torch.int64), "action_set": torch.arange(n_actions)}
+    return vec
+
+
+def test_calls_that_a_gpu_does_not_do_are_refused():
+    vec = bare()
+    for call in (lambda: vec.send(np.zeros(3)), vec.recv, lambda: vec.reset(options={"reset_mask": np.ones(3, bool)})):
+        with pytest.raises(NotImplementedError) as e:
+            call()
+        one_line(e)
+
+
+def test_wrong_actions_from_the_host_are_refused():
+    vec = bare()
+    for wrong in ([0, 1, 6], [-1, 0, 0]):
+        with pytest.raises(ValueError, match=r"actions must be in 0\.\.5") as e:
+            vec.step(np.array(wrong))
+        one_line(e)
+    for wrong in ([0], 0, [[0, 1, 2]]):
+        with pytest.raises(ValueError, match=r"actions must have shape \(3,\)") as e:
+            vec.step(np.array(wrong))
+        one_line(e)
+    vec._copy_actions(torch.tensor([5, 0, 2]))
+    assert vec.actions.tolist() == [5, 0, 2]
+    vec._began = False
+    with pytest.raises(RuntimeError, match=r"reset\(\) first"):
+        vec.step(np.array([0, 0, 0]))
+
+
+def test_a_state_of_other_environments_is_refused():
+    vec = bare()
+    vec._tensors |= {k: torch.zeros(3, 2) for k in vec_cuda.KEPT} | {"options": torch.arange(4)}
+    state = vec.get_state()
+    vec.set_state({**state, "obs": np.ones((3, 2), np.float32)})
+    assert vec.obs.tolist() == [[1, 1]] * 3
+    with pytest.raises(ValueError, match="arguments it was saved with"):
+        vec.set_state({**state, "options": np.zeros(4)})
+    with pytest.raises(ValueError, match="is num_envs the same"):
+        vec.set_state({**state, "ram": np.zeros((4, 2))})
+
+
+# ---- what is compiled
+
+
+def test_the_arrays_stand_in_the_order_that_the_kernels_expect():
+    """kernels.py can only be imported where numba-cuda is; its text can be read anywhere."""
+    block = re.search(r"# fmt: off\n\((.*?)\) = range\((\d+)\)", (FOLDER / "kernels.py").read_text(), re.DOTALL)
+    assert block
+    names = re.findall(r"\b(A_\w+|_\d)\b", re.sub(r"#.*", "", block[1]))
+    assert len(names) == int(block[2]) == len(ARRAYS) + 1 and names[-1] == "A_SIZE"
+    other = {"A_MT": "rng_actions", "A_MT_SYSTEM": "rng_machine", "A_MT_NOOPS": "rng_noops"}
+    first = names.index("A_PLAN")
+    assert [other.get(n, n[2:].lower()) for n in names[:first]] == list(ARRAYS[:first])
+    plan = ["x_first", "x_taps", "x_weight", "x_units", "y_first", "y_taps", "y_weight", "y_units"]
+    assert list(ARRAYS[first:]) == plan
+
+
+def test_every_array_that_a_kernel_reads_has_a_name():
+    text = (FOLDER / "kernels.py").read_text()
+    declared = set(re.findall(r"A_\w+", text.split(") = range(")[0]))
+    assert set(re.findall(r"at\[(A_\w+)", text)) <= declared
+    assert declared - set(re.findall(r"at\[(A_\w+)", text)) == {"A_SIZE"}, "an array that no kernel reads"
+
+
+def test_the_kept_program_depends_on_all_that_is_compiled_into_it():
+    """The modules that importing the kernels' closure brings in, found without the regular expression."""
+    names = {p.stem for p in cuda._sources()}
+    assert {"kernels", "target_cuda", "trees", "loop", "tia", "stepper", "resize_plan", "layout"} <= names
+    assert not names & {"target", "vec", "vec_cuda", "batches", "cuda", "workers"}
+    code = (
+        "import sys, dqnitro.atari.stepper, dqnitro.atari.resize_other\n"
+        "print(*[m.rpartition('.')[2] for m in sys.modules if m.startswith('dqnitro.atari.')])"
+    )
+    env = {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(FOLDER.parents[1]), "PATH": ""}
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout
+    assert set(out.split()) - {"target", "registration"} <= names
+
+
+def test_the_cache_follows_the_sources(tmp_path, monkeypatch):
+    monkeypatch.setenv("DQNITRO_CACHE", str(tmp_path))
+    compiled = []
+    monkeypatch.setattr(cuda, "compile_units", lambda c: compiled.append(c) or {"k": ".visible .entry k_1(\n)"})
+    monkeypatch.setattr(cuda, "link", lambda units, c: b"code")
+    source = tmp_path / "source.py"
+    source.write_text("1")
+    monkeypatch.setattr(cuda, "_sources", lambda: [source])
+    assert cuda.build((9, 0)) == cuda.build((9, 0)) == (b"code", {"k": "k_1"})
+    assert compiled == [(9, 0)]
+    cuda.build((8, 0))
+    source.write_text("2")
+    cuda.build((9, 0))
+    assert compiled == [(9, 0), (8, 0), (9, 0)]
+
+
+def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DQNITRO_CACHE", str(tmp_path / "file" / "below"))
+    monkeypatch.setattr(cuda, "compile_units", lambda c: {"k": ".entry k_1()"})
+    monkeypatch.setattr(cuda, "link", lambda units, c: b"code")
+    assert cuda.build((9, 0)) == (b"code", {"k": "k_1"})
+
+
+@pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
+def test_everything_compiles_without_a_card(monkeypatch):
+    """Takes a minute or two. The current card is only asked for its capability, so an answer is all it takes."""
+    with cuda._row_stack():
+        dispatcher = importlib.import_module("numba.cuda.dispatcher")
+    monkeypatch.setattr(dispatcher, "get_current_device", lambda: SimpleNamespace(compute_capability=(9, 0)))
+    units = cuda.compile_units((9, 0))
+    assert {"step_kernel", "admit_kernel", "start_kernel", "show_kernel"} <= set(units)
+    assert all(".target sm_90" in text for text in units.values())
+    assert b"step_kernel" in cuda.link(units, (9, 0))

@@ -1,0 +1,116 @@
+"""The device runner on a card: counted, resumed, recorded, and without a wait that nobody asked for."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dqnitro.config import Config
+from dqnitro.run.device import DeviceAgent, Graphs, ticks
+
+pytestmark = pytest.mark.gpu
+PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+
+
+def config(**changes: Any) -> Config:
+    base = Config(
+        env_id="pong", n_envs=32, screen_size=84, network="small", hidden_units=32, replay="frames",
+        replay_capacity=32 * 600, first_fill_steps=700, batch_size=32, steps_per_update=32.0, target_sync_steps=2_048,
+        max_episode_frames=600, runner="device", device="cuda", wrappers=("no-grad", "fused-adam"),
+        # Every action is drawn: what is played then depends on no rounding of the network's.
+        epsilon_start=1.0, epsilon_end=1.0,
+    )  # fmt: skip
+    return base.replace(**changes)
+
+
+def start(c: Config) -> tuple[DeviceAgent, Graphs, Any]:
+    agent = DeviceAgent(c, torch.device("cuda"))
+    graphs = Graphs(agent)
+    graphs.prepare()
+    return agent, graphs, ticks(agent, graphs)
+
+
+def numbers(run: Any, n: int) -> list[tuple[Any, ...]]:
+    return [(t.steps, t.updates, t.ends) for t in itertools.islice(run, n)]
+
+
+def test_steps_updates_and_games_are_counted():
+    agent, graphs, run = start(config())
+    seen = numbers(run, 25)
+    assert graphs.cuda and len(graphs._graphs) >= 2, "graphs were recorded"
+    steps = [s for s, _, _ in seen]
+    assert all(0 < b - a <= 32 * graphs.per_graph for a, b in itertools.pairwise(steps))
+    filled = next(i for i, s in enumerate(steps) if s >= 700)
+    # one update a vector step, from the second graph after the fill on: the host is a graph behind
+    assert seen[-1][1] == (len(seen) - 1 - filled - 1) * graphs.per_graph
+    ends = [end for _, _, games in seen for end in games]
+    assert ends and all(0 < end.steps <= 150 and -21 <= end.score <= 21 for end in ends)
+    assert int(agent.ring.filled) == (len(seen) + 1) * graphs.per_graph, "one graph is ahead of the numbers"
+    agent.close()
+
+
+def test_training_changes_the_network():
+    agent, _, run = start(config())
+    before = [p.detach().clone() for p in agent.learner.online.parameters()]
+    numbers(run, 8)
+    assert any(not torch.equal(x, y) for x, y in zip(before, agent.learner.online.parameters(), strict=True))
+    agent.close()
+
+
+def test_a_saved_run_goes_on_as_if_it_had_not_stopped(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    whole, _, run = start(config())
+    expected = numbers(run, 14)
+    a, _, run = start(config())
+    first = numbers(run, 9)
+    arrays, record = a.get_state()
+    b, _, more = start(config())
+    b.set_state(arrays, record)
+    again, _ = b.get_state()
+    for group, kept in arrays.items():
+        for key, value in kept.items():
+            assert np.array_equal(np.asarray(value), np.asarray(again[group][key])), (group, key)
+    assert first + numbers(more, 5) == expected
+    torch.cuda.synchronize()
+    assert torch.equal(whole.ring.frames, b.ring.frames) and torch.equal(whole.ring.action, b.ring.action)
+    rounding = b.enqueued * b.config.learning_rate  # Adam turns the sign of a tiny gradient into a whole step
+    for x, y in zip(whole.learner.online.parameters(), b.learner.online.parameters(), strict=True):
+        torch.testing.assert_close(x, y, rtol=0, atol=rounding)
+    for agent in (whole, a, b):
+        agent.close()
+
+
+def test_the_steady_state_waits_for_nothing_but_the_last_graphs_numbers():
+    agent, _, run = start(config())
+    numbers(run, 8)  # every pattern of updates is recorded by now
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        after = numbers(run, 4)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert after[-1][1] > after[0][1]
+    agent.close()
+
+
+def test_a_sync_would_be_seen():
+    """Otherwise the test above would prove nothing."""
+    x = torch.ones(1, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with pytest.raises(RuntimeError, match="synchroniz"):
+            x.item()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("number", range(len(re.findall(r"```python\n", PAGE.read_text()))))
+def test_the_examples_of_the_page_run(number):
+    namespace: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[number], namespace)
+    assert namespace["loss"].isfinite() and namespace["loss"].is_cuda
