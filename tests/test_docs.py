@@ -31,6 +31,28 @@ def test_the_table_of_settings_is_the_configs():
     assert module.render(page) == page, "run: python docs/make_settings.py"
 
 
+def test_the_table_of_games_is_what_the_comparisons_found():
+    from dqnitro.atari.games import GAMES
+
+    module = generator("make_exactness")
+    page = module.PAGE.read_text()
+    assert module.render(page) == page, "run: python docs/make_exactness.py"
+    rows = re.findall(r"^\| (\w+) \| ([\d,]+) \| \d+ \| [\d,]+ \| 0 \|$", module.table(), re.M)
+    assert {game for game, _ in rows} == set(GAMES), "every game compared, none with a difference"
+    assert all(int(frames.replace(",", "")) >= 13_000 for _, frames in rows)
+
+
+def test_the_table_of_games_shows_a_difference(tmp_path, monkeypatch):
+    module = generator("make_exactness")
+    for name in module.FILES:
+        run = json.loads((module.RESULTS / name).read_text())
+        run["games"][3] |= {"equal": False, "difference": "RAM in frame 7", "frames": 7}
+        (tmp_path / name).write_text(json.dumps(run))
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    assert "2 with a difference" in module.table()
+    assert "| 14 |" in module.table() and "RAM in frame 7; RAM in frame 7" in module.table()
+
+
 def test_the_ladder_document_is_what_the_stored_results_say():
     module = generator("make_ladder")
     assert module.PAGE.read_text(encoding="utf-8") == module.render(module.find()), "run: python docs/make_ladder.py"

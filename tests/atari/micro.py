@@ -111,3 +111,20 @@ def bank_trials(seed: int, hot: range, ram_port: bool) -> bytes:
             at = rng.randrange(128)
             code += bytes([0x8D, at, 0x10, 0xAD, 0x80 + rng.randrange(128), 0x10, 0x85, 0xA8 + k])
     return bytes(code)
+
+
+def in_tia_space(pattern: bytes) -> bytearray:
+    """A program that fills RAM with a pattern and ends a frame with an instruction at the end of RAM: the next ones are TIA
+    registers, whose lower bits are the last byte on the bus. BRK, or whatever comes out in RAM, leaves its mark."""
+    ram = bytearray(pattern)
+    ram[0:3] = [0x4C, 0x80, 0xF1]  # the way out, behind the TIA: to the second mark
+    ram[0x7E:] = [0x85, VSYNC]
+    sync = store(2, VSYNC) + bytes([0x85, WSYNC] * 3 + [0xA9, 0])
+    fill = bytes([0x78, 0xD8, 0xA2, 0xFF, 0x9A, 0xA2, 0x7F, 0xBD, 0x00, 0xF2, 0x95, 0x80, 0xCA, 0x10, 0xF8])
+    rom = image(fill + sync + bytes([0x4C, 0xFE, 0x00]))
+    show = sync + bytes([0x85, VSYNC, 0xA2, 200, 0x85, WSYNC, 0xCA, 0xD0, 0xFB, 0x4C, 0x04, 0xF1])
+    rom[0x100 : 0x104 + len(show)] = store(0x5A, 0x80) + show
+    rom[0x180:0x187] = store(0xA5, 0x81) + bytes([0x4C, 0x04, 0xF1])
+    rom[0x200:0x280] = ram
+    rom[0xFFE:] = [0x00, 0xF1]
+    return rom

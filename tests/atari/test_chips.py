@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 
+import ale_py
 import micro
 import numpy as np
 import pytest
 
+from dqnitro.atari import Console, roms
 from dqnitro.atari.check import check_game
 
 
@@ -54,9 +56,26 @@ def test_banks_switch_on_reads_and_writes(size, hot, ram, tmp_path):
     same_as_ale(rom, tmp_path)
 
 
-# Left out (3, 9): programs that end up with TIA registers as code see what ale-py's own score rules last read.
-@pytest.mark.parametrize("seed", [0, 1, 2, 4, 5, 6, 7, 8, 10, 11])
+# 3 and 9 end up with TIA registers as code while the machine restarts; 48 dies in a frame that a restart goes on drawing.
+@pytest.mark.parametrize("seed", [*range(12), 48])
 def test_random_bytes_as_a_program_go_the_same_way(seed, tmp_path):
     rom = np.random.default_rng(seed).integers(0, 256, 4096, np.uint8)
     rom[0xFFA:] = [0x00, 0xF0] * 3
     same_as_ale(rom.tobytes(), tmp_path, frames=30)
+
+
+@pytest.mark.parametrize("game", sorted(roms.LAST_READ)[::3])
+def test_the_bus_keeps_what_the_rules_read_last_between_frames_of_a_restart(game, tmp_path):
+    """With BRK and CLC spread over RAM in another way for each bit of an address, one byte alone fits all results."""
+    ways = set()
+    for bit in range(7):
+        pattern = bytes(0x18 if k >> bit & 1 else 0x00 for k in range(128))
+        path = tmp_path / f"{game}.bin"
+        path.write_bytes(micro.in_tia_space(pattern))
+        ale = ale_py.ALEInterface()
+        ale.setInt("random_seed", 0)
+        ale.loadROM(str(path))
+        # RAM alone: ale-py knows the picture's height by the image, not by its name
+        np.testing.assert_array_equal(Console(game, rom=path).ram[0], ale.getRAM())
+        ways.add(tuple(ale.getRAM()[:2] == [0x5A, 0xA5]))
+    assert len(ways) == 2, "both BRK and CLC were met"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from ale_py import AtariVectorEnv
 
-from dqnitro.atari import AtariVec
+from dqnitro.atari import AtariVec, games
 from dqnitro.atari.batches import Buffers
 from dqnitro.atari.workers import Job, Workers
 
@@ -270,3 +270,29 @@ def test_wrong_use_is_refused_with_a_hint() -> None:
         env.reset(seed=2**31)
     with pytest.raises(TypeError, match="boolean"):
         env.reset(options={"reset_mask": [True, False]})
+
+
+# A frame of these may be left unfinished and go on later, over what an older one left: each keeps two screens of its own.
+OWN_SCREENS = {
+    "entombed",
+    "koolaid",
+    "qbert",
+    "tetris",
+    "tic_tac_toe_3d",
+    "trondead",
+    "video_checkers",
+    "video_chess",
+}
+
+
+def test_memory_of_a_machine_in_all_games() -> None:
+    """Under 100 KB at the default options, but for eight games, which need their screens (80 KB) as well."""
+    n = 3
+    need = {}
+    for game in games.GAMES:
+        envs = AtariVec(game, n, num_threads=1)
+        need[game] = sum(array.nbytes for array in envs._memory.values()) / n
+        envs.close()
+    assert {game for game, size in need.items() if size > 100_000} == OWN_SCREENS
+    assert max(need.values()) < 153_000
+    assert max(size for game, size in need.items() if game not in OWN_SCREENS) < 80_000

@@ -220,14 +220,14 @@ def decode_image(image, prop, dec):
         dec[k] = slow
     if cart == CART_E0:
         for k in range(8192):
-            dec[k] = decode_at(image, k & ~0x3FF, k & 0x3FF, 1024, prop)
+            dec[k] = decode_at(image, k & ~0x3FF, k & 0x3FF, np.int64(1024), prop)
     else:
         banks = 2 if cart == CART_DPC else image.shape[0] // 4096
         for b in range(banks):
             for a in range(4096):
                 # FE: bit 13 of the address chooses, and its lower 4K lie at the higher addresses
                 row = 1 - b if cart == CART_FE else b
-                dec[8192 * row + 4096 + a] = decode_at(image, 4096 * b, a, 4096, prop)
+                dec[8192 * row + 4096 + a] = decode_at(image, 4096 * b, a, np.int64(4096), prop)
 
 
 @device

@@ -90,8 +90,16 @@ def act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, dr
 
 
 @device
+def between_frames(s, ram, prop):
+    """Frames of one run: not all of RAM is looked at in between, but what the rules read; the latch keeps the last byte."""
+    s[S_LATCH] = ram[prop[P_LAST_READ]]
+
+
+@device
 def press_reset(s, ram, rom, dec, prop, log, screen, game, g):
-    for _ in range(4):
+    for k in range(4):
+        if k > 0:
+            between_frames(s, ram, prop)
         one_frame(s, ram, rom, dec, prop, log, screen, game, g, NOOP, RESET_SWITCH, DRAW)
     s[S_STICKY_A] = NOOP
 
@@ -122,7 +130,7 @@ def double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
 @device
 def double_dunk_options(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
     """All options off."""
-    press_select(s, ram, rom, dec, prop, log, screen, game, g, 1)
+    press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(1))
     double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
     for option in DOUBLE_DUNK_OPTIONS:
         double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
@@ -150,7 +158,7 @@ def choose_mode(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
     if MODE[game, M_PRE_RESET]:
         press_reset(s, ram, rom, dec, prop, log, screen, game, g)
     if MODE[game, M_PRE_SELECT]:
-        press_select(s, ram, rom, dec, prop, log, screen, game, g, MODE[game, M_PRE_SELECT])
+        press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(MODE[game, M_PRE_SELECT]))
     for _ in range(MODE[game, M_MAX]):
         if mode_ready(game, ram):
             break
@@ -158,7 +166,7 @@ def choose_mode(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
             press_select(s, ram, rom, dec, prop, log, screen, game, g, 2 + mt_next(mt) % 256)
             act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
         else:
-            press_select(s, ram, rom, dec, prop, log, screen, game, g, MODE[game, M_BURST])
+            press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(MODE[game, M_BURST]))
     press_reset(s, ram, rom, dec, prop, log, screen, game, g)
 
 
@@ -170,7 +178,9 @@ def start_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g
     s[S_EPISODE_FRAMES] = 0
     centre_paddles(s, prop)
     reset(s, ram, rom, prop, log, screen, mt_system)
-    for _ in range(60):
+    for k in range(60):
+        if k > 0:
+            between_frames(s, ram, prop)
         one_frame(s, ram, rom, dec, prop, log, screen, game, g, NOOP, UP, DRAW)
     press_reset(s, ram, rom, dec, prop, log, screen, game, g)
     if game == NO_GAME:

@@ -66,8 +66,10 @@ from __future__ import annotations
     P_DIFFICULTY_A, P_PADDLE_MAX, P_ALWAYS_DRAW,
     # Plain ROM window: cartridge offsets LOW <= a < HIGH are read without any side effect
     P_LOW, P_HIGH, P_PC_MASK,
+    # The RAM byte that the game's rules look at last
+    P_LAST_READ,
     P_SIZE,
-) = range(16)
+) = range(17)
 # fmt: on
 
 LOG_SIZE = 1024

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .bus import read
+from .cartridge import cart_read
 from .layout import *
 from .loop import run
 from .rng import mt_next
@@ -32,12 +32,12 @@ def power(s, ram, mt):
 @device
 def reset(s, ram, rom, prop, log, screen, mt):
     """The reset line: RAM, the paddles' positions and an unfinished frame survive it."""
-    partial, buffer = s[S_PARTIAL], s[S_BUFFER]
+    partial, greyed, buffer = s[S_PARTIAL], s[S_GREYED], s[S_BUFFER]
     for k in range(S_A, S_SWCHA):
         s[k] = 0
     for k in range(S_ORIGIN, S_PADDLE0):
         s[k] = 0
-    s[S_PARTIAL], s[S_BUFFER] = partial, buffer
+    s[S_PARTIAL], s[S_GREYED], s[S_BUFFER] = partial, greyed, buffer
     s[S_TIMER], s[S_SHIFT] = 25 + mt_next(mt) % 75, 6
     s[S_FINISH] = NEVER
     s[S_DIRTY] = 63
@@ -55,10 +55,12 @@ def reset(s, ram, rom, prop, log, screen, mt):
     s[S_BANK] = 4096 if cart == CART_F8 or cart == CART_F8SC or cart == CART_DPC else 0
     s[S_SLICE0], s[S_SLICE1], s[S_SLICE2] = 4 << 10, 5 << 10, 6 << 10
     s[S_SP], s[S_NZ] = 0xFF, 1
-    handles = address(s), address(ram), address(rom), address(prop), address(log), address(screen)
+    # the cartridge answers here, whatever it is: the rest of the bus need not be compiled in
+    handles = address(s), address(ram), address(rom), address(prop)
     vector = np.int64(0xFFFC)
-    s[S_PC] = read(*handles, vector)
-    s[S_PC] |= read(*handles, vector + 1) << 8
+    s[S_PC] = cart_read(*handles, vector)
+    s[S_LATCH] = cart_read(*handles, vector + 1)
+    s[S_PC] |= s[S_LATCH] << 8
 
 
 @device

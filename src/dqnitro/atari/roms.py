@@ -35,6 +35,18 @@ SWAP_PORTS = frozenset("surround wizard_of_wor".split())
 # Games whose frames may stop before the picture is complete: what is left shows older frames, so that every
 # frame must be drawn. (They think for many frames, or blink the picture off.)
 UNFINISHED = frozenset("koolaid tetris tic_tac_toe_3d trondead video_checkers video_chess".split())
+# The RAM byte that ale-py's rules read last, which stays on the bus between two frames of a restart; only a crashed program
+# that executes TIA registers can tell. Found by such programs, for games without a choice of variants (with one, ale-py waits for
+# ever for somebody else's program to choose). Not here: games that read on conditions.
+LAST_READ = {
+    "amidar": 0xD6, "assault": 0xE5, "asterix": 0xC7, "atlantis2": 0xA3, "beam_rider": 0x85, "blackjack": 0x86,
+    "boxing": 0x91, "carnival": 0x83, "darkchambers": 0xCA, "earthworld": 0xA7, "enduro": 0xAF, "entombed": 0xC7,
+    "fishing_derby": 0xBE, "journey_escape": 0x96, "kaboom": 0xA1, "koolaid": 0xD1, "kung_fu_master": 0x9D,
+    "laser_gates": 0x83, "miniature_golf": 0xAF, "montezuma_revenge": 0xFE, "phoenix": 0xCB, "pitfall": 0x9E,
+    "pitfall2": 0xC7, "qbert": 0xD9, "riverraid": 0xC0, "road_runner": 0xBD, "robotank": 0xA8, "seaquest": 0xBB,
+    "skiing": 0x91, "solaris": 0xD9, "superman": 0x9F, "tetris": 0xF3, "time_pilot": 0xA0, "trondead": 0xC8,
+    "up_n_down": 0x94, "venture": 0xBF, "wizard_of_wor": 0xD7,
+}  # fmt: skip
 
 
 class UnsupportedRom(ValueError):
@@ -147,9 +159,12 @@ def build(name: str, data: bytes, cartridge: str | None = None, pal: bool = Fals
     prop[P_SWAP_PADDLES] = prop[P_RIGHT_PADDLES] = name == "pong"
     prop[P_DIFFICULTY_A] = name == "amidar"
     prop[P_ALWAYS_DRAW] = name in UNFINISHED
+    prop[P_LAST_READ] = LAST_READ.get(name, 0xFF) & 0x7F
     prop[P_LOW], prop[P_HIGH] = _WINDOW[number]
     prop[P_PC_MASK] = 0x3FFF if number == CART_FE else 0x1FFF
-    return Rom(name, kind, np.ascontiguousarray(image), prop)
+    image = np.ascontiguousarray(image)
+    image.flags.writeable = False  # all images alike: Numba compiles again for an array that can be written
+    return Rom(name, kind, image, prop)
 
 
 def load(name: str) -> Rom:

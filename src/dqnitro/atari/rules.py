@@ -107,7 +107,7 @@ def holds(table, game, rows, r, score):
 @device
 def mode_ready(game, r):
     """Has SELECT reached the default game variant?"""
-    return holds(READY, game, N_READY, r, 0)
+    return holds(READY, game, N_READY, r, int64(0))
 
 
 @device

@@ -7,6 +7,8 @@ Numba optimises a function together with all that it calls, again for every call
 *units* (``unit``): compiled once on their own and called by address, which costs nothing that matters and saves minutes.
 Arrays go to a unit as addresses: ``unit_call(address(s), ...)``, and it begins with ``s = as_state(s_at)``.
 
+Units name each other by symbol only, so several processes can compile them side by side (``compile.py``).
+
 ``DQNITRO_BOUNDSCHECK=1`` compiles with checks of every array index (slow; the fuzz test runs like that).
 """
 
@@ -25,6 +27,7 @@ import llvmlite.binding
 import numba
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
@@ -35,7 +38,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 BOUNDSCHECK = os.environ.get("DQNITRO_BOUNDSCHECK", "") == "1"
 
 # error_model="numpy": a division does not test for zero, so no exception path is compiled in.
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
 
 
 # Read at one moment, so that all stamps of a process agree, even when somebody edits a file meanwhile.
@@ -70,48 +73,104 @@ def _set_stamp(compiled: Any, stamp: str) -> None:
         cache_file._source_stamp = stamp
 
 
-def device(function: F) -> F:
-    """Compile for the CPU, callable from Python and from other device functions."""
-    dispatcher = numba.njit(**_OPTIONS)(function)
-    _set_stamp(dispatcher, _stamp(Path(function.__code__.co_filename)))
-    return dispatcher  # type: ignore[return-value]
-
-
-def inlined(function: F) -> F:
-    """A `device` function that becomes part of its caller: passing ten arrays costs 50 ns, which a loop feels."""
-    dispatcher = numba.njit(**_OPTIONS, forceinline=True)(function)
-    _set_stamp(dispatcher, _stamp(Path(function.__code__.co_filename)))
-    return dispatcher  # type: ignore[return-value]
-
-
-_UNITS: list[CFunc] = []
-
-
 @functools.cache
 def _say_once(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _announce(compiled: Any) -> None:
-    """Nobody should wonder why the first start takes so long."""
-    load_index = getattr(getattr(compiled._cache, "_cache_file", None), "_load_index", None)
-    if load_index is None or not load_index():
-        _say_once("dqnitro: compiling the console, once (about half a minute) ...")
+def _keep(compiled: Any, function: Any) -> None:
+    """Let compiled code be kept in Numba's cache, where there is a folder for it."""
+    try:
+        compiled.enable_caching()
+    except RuntimeError:  # neither beside the source nor in the user's own cache folder can anything be written
+        _say_once("dqnitro: no folder to keep compiled code in: every start compiles. hint: set NUMBA_CACHE_DIR")
+        return
+    _set_stamp(compiled, _stamp(Path(function.__code__.co_filename)))
+
+
+_DISPATCHERS: list[Any] = []
+
+
+def _compiled(function: F, **options: Any) -> F:
+    dispatcher: Any = numba.njit(**_OPTIONS, **options)(function)
+    if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        if _LATER is None:
+            _keep(dispatcher, function)
+        _DISPATCHERS.append(dispatcher)
+    return dispatcher
+
+
+def device(function: F) -> F:
+    """Compile for the CPU, callable from Python and from other device functions."""
+    return _compiled(function)
+
+
+def inlined(function: F) -> F:
+    """A `device` function that becomes part of its caller: passing ten arrays costs 50 ns, which a loop feels."""
+    return _compiled(function, forceinline=True)
+
+
+_UNITS: list[CFunc] = []
+_LATER: dict[str, CFunc] | None = None  # in a process that compiles a share: the units, by name
+
+
+def compile_later() -> dict[str, CFunc]:
+    """From now on units are not compiled where they are defined; the result collects them.
+
+    They get an address that nobody may call. Nothing but what is asked for (`keep`) goes to the cache: Numba's index of
+    a function's versions does not survive two processes that add one each.
+    """
+    global _LATER
+    _LATER = {}
+    for dispatcher in _DISPATCHERS:
+        dispatcher._cache = NullCache()
+    return _LATER
+
+
+def keep(dispatcher: Any) -> None:
+    """In a process that compiles a share: this function goes to the cache after all."""
+    _keep(dispatcher, dispatcher.py_func)
+
+
+def _is_cached(compiled: Any) -> bool:
+    cache_file = getattr(compiled._cache, "_cache_file", None)
+    return cache_file is not None and bool(cache_file._load_index())
+
+
+_prepared = False
+
+
+def _prepare(compiled: Any) -> None:
+    """The first unit without code in the cache: have everything compiled, by all cores."""
+    global _prepared
+    if _prepared:
+        return
+    _prepared = True
+    folder = getattr(compiled._cache, "cache_path", None)
+    if folder is None:
+        _say_once("dqnitro: compiling the console (about a minute) ...")
+        return
+    from .compile import compile_together
+
+    compile_together(Path(folder), lambda: not _is_cached(compiled), _say_once)
 
 
 def _unit(function: F) -> F:
     """Compile now (or load from the cache) as a function of its own; all arguments and the result are int64."""
-    stamp = _stamp(Path(function.__code__.co_filename))
     arguments = (types.int64,) * function.__code__.co_argcount
     options = {"nopython": True, "error_model": "numpy"}
     compiled = CFunc(function, (arguments, types.int64), locals={}, options=options)
-    compiled.enable_caching()
-    _set_stamp(compiled, stamp)
-    _announce(compiled)
-    compiled.compile()
-    _UNITS.append(compiled)  # keeps the code alive
-    symbol = f"dqnitro_{function.__name__}_{stamp[:16]}"
-    llvmlite.binding.add_symbol(symbol, compiled.address)
+    _keep(compiled, function)
+    symbol = f"dqnitro_{function.__name__}_{_stamp(Path(function.__code__.co_filename))[:16]}"
+    if _LATER is not None:
+        _LATER[function.__name__] = compiled
+        llvmlite.binding.add_symbol(symbol, id(_LATER))
+    else:
+        if not _is_cached(compiled):
+            _prepare(compiled)
+        compiled.compile()
+        _UNITS.append(compiled)  # keeps the code alive
+        llvmlite.binding.add_symbol(symbol, compiled.address)
     return types.ExternalFunction(symbol, types.int64(*arguments))  # type: ignore[return-value]
 
 
