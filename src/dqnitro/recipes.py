@@ -98,10 +98,10 @@ def _auto(env_id: str) -> Plan:
         return _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
     small = ("small-frame", "small-network") if atari_game(env_id) in SEEN_SMALL else ()
     wanted = (
-        "frame-replay", "console", "eight-envs", "four-steps-per-update", "three-step", "double", *small, "fused-adam",
-        "channels-last", "bfloat16",
+        "frame-replay", "console", "eight-envs", "four-steps-per-update", *small, "three-step", "double", "quick-rate",
+        "fused-adam", "channels-last", "bfloat16",
     )  # fmt: skip
-    return _plan_if_possible("auto", base.replace(loss="huber", learning_rate=2.5e-4, adam_epsilon=1.5e-4), wanted)
+    return _plan_if_possible("auto", base, wanted)
 
 
 RECIPES = {"auto": _auto, "fast": _fast, "baseline": _baseline}

@@ -26,13 +26,13 @@ def elsewhere(monkeypatch, tmp_path):
 
 
 def test_ladder_prints_the_table_and_keeps_the_result(capsys, elsewhere):
-    rungs = "gradients-everywhere,frame-replay,channels-last,two-steps-per-update"
+    rungs = "gradients-everywhere,frame-replay,channels-last,four-steps-per-update"
     assert main(["ladder", "CartPole-v1", "--rungs", rungs, *QUICK]) == 0
     out, err = capsys.readouterr()
     head, *rows = out.splitlines()
     assert all(word in head for word in ("step", "FPS", "ΔFPS", "console frames/s", "samples/step", "time to solve", "Δtime", "promise"))  # fmt: skip
     assert [r.split()[:2] for r in rows[:4]] == [
-        ["0", "baseline"], ["↓", "gradients-everywhere"], ["1", "frame-replay"], ["2", "two-steps-per-update"],
+        ["0", "baseline"], ["↓", "gradients-everywhere"], ["1", "frame-replay"], ["2", "four-steps-per-update"],
     ]  # fmt: skip
     assert (
         " ~ " not in rows[2]
