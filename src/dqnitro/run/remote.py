@@ -190,8 +190,18 @@ class RemotePlayer:
                 raise PlayerDied(
                     f"the player process died ({e}) and cannot be revived: {refused}", e.trace
                 ) from refused
-            except (_Gone, OSError) as again:
-                e = again if isinstance(again, _Gone) else _Gone(str(again))
+            except _Gone as again:
+                e = again
+            except OSError:  # it was gone before it could be told what to play
+                e = self._last_words()
+
+    def _last_words(self) -> _Gone:
+        """Why a player that listens no more is gone. Steps that it finished unnoticed will be played again."""
+        try:
+            while True:
+                self._receive()
+        except _Gone as e:
+            return e
 
     def _check_replayed(self, obs: np.ndarray) -> None:
         """The last finished step must look as it did, or the games that go on are not those of the run."""
