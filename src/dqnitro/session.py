@@ -152,11 +152,15 @@ def now_text() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
+def file_stem(env_id: str) -> str:
+    """A game's or environment's name, fit for a file."""
+    return "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in env_id)
+
+
 def new_run_dir(config: Config, recipe: str, root: pathlib.Path) -> pathlib.Path:
     """runs/pong-auto-s1-20260131-120000, with a number behind it if that is taken."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    game = "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in config.env_id)
-    name = f"{game}-{recipe}-s{config.seed}-{stamp}"
+    name = f"{file_stem(config.env_id)}-{recipe}-s{config.seed}-{stamp}"
     path, k = root / name, 2
     while path.exists():
         path, k = root / f"{name}-{k}", k + 1

@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes
-from dqnitro.cli.tables import Progress, check_turns, finish, number_text, ratio_text, show_table
+from dqnitro.cli.tables import Progress, add_turns, check_turns, finish, number_text, ratio_text, show_table
 
 DESCRIPTION = """\
 Leave one thing out at a time, in turns in one process, and see what it was worth.
@@ -29,9 +29,7 @@ def make_parser() -> Parser:
     p.add_argument("what", nargs="?", default="fast", help="auto or fast, or cost (default: fast)")
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="baseline", help="cost: whose work is taken apart (default: baseline)")
-    p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
-    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if the minutes suffice (default: 10)")
-    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
+    add_turns(p)
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
     p.add_argument("--quiet", action="store_true", help="no word on progress")
     p.add_argument("--json", action="store_true", help="the result as JSON on stdout")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import importlib
-import json
 import pathlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from dqnitro.cli.flags import Parser, note
+from dqnitro.cli.tables import store_and_show
 from dqnitro.config import nearest
 from dqnitro.errors import ConfigError
 
@@ -70,40 +68,16 @@ def main(argv: list[str]) -> int:
     args.seconds = args.seconds if args.seconds is not None else (0.5 if args.what in MICRO else 3.0)
     if args.rounds < 1 or args.seconds <= 0:
         raise ConfigError("--rounds must be at least 1 and --seconds over 0")
-    result = measure(args)
-    if args.out:
-        write(pathlib.Path(args.out), result)
-    if args.json:
-        json.dump(result, sys.stdout, indent=1)
-        print()
-    else:
-        _print(result)
+    store_and_show(measure(args), pathlib.Path(args.out) if args.out else None, args.json, _print)
     return 0
 
 
 def measure(args: Any) -> dict[str, Any]:
     """The result with all that says where it comes from."""
-    from dqnitro.machine import provenance
+    from dqnitro.lab.store import header
 
     found = BENCHES[args.what](args) if args.what in PEERS else micro(args)
-    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    facts = {
-        "what": args.what,
-        "format": 1,
-        "game": args.game,
-        "date": date,
-        "rounds": args.rounds,
-        "seconds": args.seconds,
-    }
-    return facts | found | provenance()
-
-
-def write(path: pathlib.Path, result: dict[str, Any]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
-    except OSError as e:
-        raise ConfigError(f"cannot write {path} ({e.strerror})", "give another file with --out") from e
+    return header(args.what, args.game, rounds=args.rounds, seconds=args.seconds) | found
 
 
 def micro(args: Any) -> dict[str, Any]:

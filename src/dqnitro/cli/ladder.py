@@ -9,6 +9,7 @@ from typing import Any
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes
 from dqnitro.cli.tables import (
     Progress,
+    add_turns,
     check_turns,
     finish,
     names_of,
@@ -46,9 +47,7 @@ def make_parser() -> Parser:
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--rungs", metavar="A,B", help="climb these, in this order (default: all)")
     p.add_argument("--same-learning", action="store_true", help="only rungs that promise exact or close")
-    p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
-    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if the minutes suffice (default: 10)")
-    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
+    add_turns(p)
     p.add_argument(
         "--solved", nargs="+", action="extend", default=[], metavar="RUN", help="folders of runs that solved the game"
     )

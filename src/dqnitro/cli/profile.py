@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
 import pathlib
-import sys
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
+from dqnitro.cli.tables import store_and_show
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -42,16 +40,7 @@ def main(argv: list[str]) -> int:
     steps = 200 if args.max_steps is None else args.max_steps
     if steps < 1:
         raise ConfigError(f"--steps must be at least 1, got {steps}")
-    result = measure(args, steps)
-    if args.out:
-        from dqnitro.cli.bench import write
-
-        write(pathlib.Path(args.out), result)
-    if args.json:
-        json.dump(result, sys.stdout, indent=1)
-        print()
-    else:
-        show(result)
+    store_and_show(measure(args, steps), pathlib.Path(args.out) if args.out else None, args.json, show)
     return 0
 
 
@@ -59,19 +48,18 @@ def measure(args: Any, steps: int) -> dict[str, Any]:
     """The result with all that says where it comes from."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch is imported: its profiler talks to itself on stderr
     from dqnitro import recipes
+    from dqnitro.session import file_stem
 
     changes = {k: v for k, v in config_changes(args).items() if k != "max_steps"}
     config = recipes.plan(args.recipe, args.game).config(tuple(args.without), tuple(args.also)).replace(**changes)
-    name = "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in config.env_id)
-    trace = pathlib.Path(args.trace or f"profile-{name}-{args.recipe}.json.gz")
+    trace = pathlib.Path(args.trace or f"profile-{file_stem(config.env_id)}-{args.recipe}.json.gz")
     note(f"{config.env_id}, recipe {args.recipe}: {steps} steps, twice")
     from dqnitro.lab.profile import profile
-    from dqnitro.machine import provenance
+    from dqnitro.lab.store import header
 
-    date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    facts = {"what": "profile", "format": 1, "game": config.env_id, "recipe": args.recipe, "date": date, "rounds": 1}
     found = profile(config, steps, trace)
-    return facts | {"seconds": found["wall_s"]} | found | {"config": config.to_dict()} | provenance()
+    facts = header("profile", config.env_id, recipe=args.recipe, rounds=1, seconds=found["wall_s"])
+    return facts | found | {"config": config.to_dict()}
 
 
 def show(r: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dqnitro.cli.flags import note
+from dqnitro.cli.flags import Parser, note
 from dqnitro.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,13 +67,13 @@ def number_text(i: Interval | None) -> str:
     return mean + (f" [{low}, {high}]" if i.n > 1 else "")
 
 
-def finish(
+def store_and_show(
     result: dict[str, Any],
     out: pathlib.Path | None,
     as_json: bool,
     show: Callable[[dict[str, Any]], None],
-) -> int:
-    """Store, then show; the exit code. What Ctrl-C cut short is stored and shown as far as it got."""
+) -> None:
+    """Into the file that was asked for, then onto stdout."""
     from dqnitro.lab.store import plain, save
 
     if out is not None:
@@ -83,6 +83,16 @@ def finish(
         print()
     else:
         show(result)
+
+
+def finish(
+    result: dict[str, Any],
+    out: pathlib.Path | None,
+    as_json: bool,
+    show: Callable[[dict[str, Any]], None],
+) -> int:
+    """Store, then show; the exit code. What Ctrl-C cut short is stored and shown as far as it got."""
+    store_and_show(result, out, as_json, show)
     if warning := result.get("notes", {}).get("warning"):
         note(f"warning: {warning}")
     if out is not None:
@@ -90,6 +100,13 @@ def finish(
     from dqnitro.session import EXIT_CODES
 
     return EXIT_CODES[result["interrupted"]] if result.get("interrupted") else 0
+
+
+def add_turns(p: Parser) -> None:
+    """How long contenders take turns, for commands that race many of them."""
+    p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
+    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if the minutes suffice (default: 10)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
 
 
 def check_turns(rounds: int, seconds: float, minutes: float) -> None:

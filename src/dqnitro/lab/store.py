@@ -42,8 +42,9 @@ def plain(value: Any) -> Any:
 
 def default_path(what: str, game: str, folder: pathlib.Path) -> pathlib.Path:
     """ladders/pong-20260131-120000.json, with a number behind it if that is taken."""
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in game)
+    from dqnitro.session import file_stem
+
+    stamp, name = datetime.datetime.now().strftime("%Y%m%d-%H%M%S"), file_stem(game)
     stem = f"{name}-{stamp}" if folder.name.startswith(what) else f"{what}-{name}-{stamp}"
     path, k = folder / f"{stem}.json", 2
     while path.exists():

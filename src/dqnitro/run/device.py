@@ -32,7 +32,7 @@ from dqnitro.run.ring import Ring
 
 STEPS_PER_GRAPH = 16
 MOST_ENDS = 4096  # games that may end in one graph
-REPORT = 6  # numbers that come back with every graph: steps, updates, ends, loss, first bad update, filled slots
+REPORT = 5  # numbers that come back with every graph: steps, updates, ends, loss, first bad update
 
 
 class DeviceAgent:
@@ -125,7 +125,6 @@ class DeviceAgent:
         self.length.masked_fill_(over, 0)
         self.report[0].add_(here.sum())
         self.report[2].add_(over.sum())
-        self.report[5].copy_(self.ring.filled[0])
 
     def admit(self) -> None:
         """Once a graph: finished starts come in, waiting machines go out to start."""
@@ -327,7 +326,7 @@ def _fetch(a: DeviceAgent, cuda: bool) -> tuple[Tensor, Tensor]:
 
 
 def _tick(a: DeviceAgent, report: Tensor, ends: Tensor) -> Tick:
-    steps, updates, n_ends, loss, bad, _ = report.tolist()
+    steps, updates, n_ends, loss, bad = report.tolist()
     a.clock.steps, a.clock.updates = int(steps), int(updates)
     if bad >= 0:
         raise DivergedError(int(bad), loss)
