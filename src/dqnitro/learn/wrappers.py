@@ -9,13 +9,16 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from dqnitro.dqn import ConvNetwork
 from dqnitro.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dqnitro.learn.written_out import WrittenOut
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
@@ -122,6 +125,17 @@ def fused_adam(parts: Parts, device: str) -> Parts:
         return torch.optim.Adam(parameters, lr=lr, eps=eps, fused=True, capturable=on_gpu)
 
     return replace(parts, make_optimizer=make_optimizer)
+
+
+def one_pass_adam(parts: Parts, device: str) -> Parts:
+    """The optimiser step as one compiled pass over the memory; what is made in bfloat16 by `written-out` and
+    `distinct-patches` it reads and writes as it is.
+    """
+    from dqnitro.learn.adam import OnePassAdam, OnePassStep
+
+    if torch.device(device).type != "cpu":
+        raise ConfigError("wrapper one-pass-adam is for a learner on the CPU", "on a GPU take fused-adam")
+    return replace(parts, make_optimizer=OnePassAdam, step=OnePassStep())
 
 
 def channels_last(parts: Parts, device: str) -> Parts:
@@ -232,23 +246,39 @@ def written_out(parts: Parts, device: str) -> Parts:
 
     Acting is in bfloat16 as well: the converted weights are there already. On top of `bfloat16` it takes over all of its passes.
     """
-    from dqnitro.learn.written_out import WrittenOut, count_versions
+    from dqnitro.learn.written_out import WrittenOut
 
     if torch.device(device).type != "cpu":
         raise ConfigError("wrapper written-out is for a learner on the CPU", "on a GPU take bfloat16")
-    by_hand = WrittenOut()
+    return _by_hand(parts, WrittenOut())
+
+
+def distinct_patches(parts: Parts, device: str) -> Parts:
+    """The passes of `written-out`, with every distinct patch of a batch convolved once."""
+    from dqnitro.learn.distinct import Distinct
+    from dqnitro.learn.written_out import WrittenOut
+
+    if torch.device(device).type != "cpu":
+        raise ConfigError("wrapper distinct-patches is for a learner on the CPU", "on a GPU take bfloat16")
+    return _by_hand(parts, WrittenOut(Distinct()))
+
+
+def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
+    """Parts whose passes over convolutional networks are these; other networks keep theirs."""
+    from dqnitro.learn.written_out import count_versions
 
     def or_else(mine: Callable[[ConvNetwork, Tensor], Tensor], other: Forward) -> Forward:
         return lambda network, obs: mine(network, obs) if isinstance(network, ConvNetwork) else other(network, obs)
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
         optimizer = parts.make_optimizer(parameters, lr, eps)
-        optimizer.register_step_post_hook(count_versions)
+        if not getattr(optimizer, "counts_versions", False):
+            optimizer.register_step_post_hook(count_versions)
         return optimizer
 
     return replace(
-        parts, forward=or_else(by_hand.forward, parts.forward), quiet=or_else(by_hand.quiet, parts.quiet),
-        act=or_else(by_hand.quiet, parts.act), make_optimizer=make_optimizer,
+        parts, forward=or_else(passes.forward, parts.forward), quiet=or_else(passes.quiet, parts.quiet),
+        act=or_else(passes.act, parts.act), make_optimizer=make_optimizer,
     )  # fmt: skip
 
 
@@ -260,6 +290,7 @@ def compiled(parts: Parts, device: str) -> Parts:
 WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "no-grad": no_grad,
     "fused-adam": fused_adam,
+    "one-pass-adam": one_pass_adam,
     "inplace-relu": inplace_relu,
     "channels-last": channels_last,
     "pinned-copies": pinned_copies,
@@ -267,6 +298,7 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "float16": float16,
     "bfloat16": bfloat16,
     "written-out": written_out,
+    "distinct-patches": distinct_patches,
     "compile": compiled,
 }
 # A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
@@ -274,6 +306,8 @@ EXCLUDE = (
     *(("torchscript", other) for other in ("compile", "float16", "bfloat16", "written-out")),
     *(("float16", other) for other in ("bfloat16", "written-out")),
     ("written-out", "compile"),
+    *(("distinct-patches", other) for other in ("torchscript", "float16", "written-out", "compile")),
+    *(("one-pass-adam", other) for other in ("fused-adam", "float16")),
 )
 
 

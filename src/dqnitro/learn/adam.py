@@ -1,0 +1,143 @@
+"""Adam in one pass over the memory: reads a gradient as it comes, in bfloat16 if need be, and writes the bfloat16 weights that
+the next passes read.
+
+With two million parameters the optimiser is all memory traffic. torch's own, for the same end, writes the gradients as float32,
+reads them again, and has the new weights read once more to convert them. The slow twin is `torch.optim.Adam`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from dqnitro.learn.half import Half
+from dqnitro.learn.patches import compiled, to_float, to_half
+
+LARGE = 1 << 17  # parameters from which on converting a tensor shows
+
+
+# Contracting a product and a sum into one instruction only saves a rounding.
+def one_pass(f):
+    return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(f)
+
+
+@one_pass
+def step_float(p, m, v, g, scale, beta1, beta2, size, root, epsilon):
+    """m and v move towards the gradient and its square; p goes on by size * m / (root * sqrt(v) + epsilon)."""
+    one = np.float32(1.0)
+    for i in range(len(p)):
+        x = g[i] * scale
+        m[i] += (x - m[i]) * (one - beta1)
+        v[i] = v[i] * beta2 + x * x * (one - beta2)
+        p[i] -= size * m[i] / (np.sqrt(v[i]) * root + epsilon)
+
+
+@one_pass
+def step_half(p, m, v, g, copy, scale, beta1, beta2, size, root, epsilon):
+    """The same from a bfloat16 gradient, and into a bfloat16 copy as well."""
+    one = np.float32(1.0)
+    for i in range(len(p)):
+        x = to_float(g[i]) * scale
+        m[i] += (x - m[i]) * (one - beta1)
+        v[i] = v[i] * beta2 + x * x * (one - beta2)
+        p[i] -= size * m[i] / (np.sqrt(v[i]) * root + epsilon)
+        copy[i] = to_half(p[i])
+
+
+def flat(x: Tensor) -> np.ndarray:
+    """All numbers in the order in which they lie in memory."""
+    whole = x.detach().as_strided((x.numel(),), (1,))
+    return (whole.view(torch.uint16) if x.dtype == torch.bfloat16 else whole).numpy()
+
+
+class OnePassAdam(torch.optim.Adam):
+    """`torch.optim.Adam` on a CPU, with the same state under the same names."""
+
+    counts_versions = True  # of the parameters it writes; torch's fused one does not
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float, eps: float) -> None:
+        super().__init__(parameters, lr=lr, eps=eps)
+        self.scale = 1.0  # of the gradients, for the next step
+        self._views: dict[Tensor, tuple[tuple[Any, ...], tuple[np.ndarray, ...]]] = {}
+        for p in self._parameters():
+            if p.numel() >= LARGE:
+                p.half = Half()  # type: ignore[attr-defined]
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Always to None. Without torch's bookkeeping, which takes longer than all of this."""
+        for p in self._parameters():
+            p.grad = None
+            if half := Half.of(p):
+                half.has_gradient = False
+
+    def gradients(self) -> list[Tensor]:
+        out = [p.grad for p in self._parameters() if p.grad is not None]
+        halves = [half for p in self._parameters() if (half := Half.of(p)) and half.has_gradient]
+        return out + [half.gradient for half in halves if half.gradient is not None]
+
+    def _memory(self, p: Tensor) -> tuple[np.ndarray, ...]:
+        """The parameter and its two moments as NumPy sees them; looked up again only if one of them moved."""
+        state = self.state[p]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
+        is_now = (p.data_ptr(), state["exp_avg"], state["exp_avg_sq"])
+        was, views = self._views.get(p, ((), ()))
+        if len(was) != 3 or was[0] != is_now[0] or was[1] is not is_now[1] or was[2] is not is_now[2]:
+            views = (flat(p), flat(is_now[1]), flat(is_now[2]))
+            self._views[p] = (is_now, views)
+        return views
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                half = Half.of(p)
+                from_half = half is not None and half.has_gradient
+                if not from_half and p.grad is None:
+                    continue
+                arrays = self._memory(p)
+                t = float(self.state[p]["step"].add_(1))
+                size, root = group["lr"] / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)
+                numbers = [np.float32(x) for x in (self.scale, beta1, beta2, size, root, group["eps"])]
+                if from_half:
+                    assert half is not None and half.gradient is not None and half.copy is not None
+                    step_half(*arrays, flat(half.gradient), flat(half.copy), *numbers)
+                else:
+                    assert p.grad is not None
+                    g = p.grad if p.grad.stride() == p.stride() else torch.empty_like(p).copy_(p.grad)
+                    step_float(*arrays, flat(g), *numbers)
+            torch.autograd.graph.increment_version(group["params"])  # written past torch's own operations
+            for p in group["params"]:
+                half = Half.of(p)
+                if half is not None and half.has_gradient:
+                    half.version = p._version
+
+
+class OnePassStep:
+    """Backward pass, clipping by a scale that the optimiser applies as it reads, optimiser."""
+
+    def __call__(self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float) -> None:
+        assert isinstance(optimizer, OnePassAdam)
+        optimizer.zero_grad()
+        loss.backward()
+        if largest_norm:
+            norm = math.sqrt(sum(float(g.float().norm()) ** 2 for g in optimizer.gradients()))
+            optimizer.scale = min(1.0, largest_norm / (norm + 1e-6))
+        optimizer.step()
+
+    def get_state(self) -> dict[str, Tensor]:
+        return {}
+
+    def set_state(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing is kept."""

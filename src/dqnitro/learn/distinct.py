@@ -1,0 +1,232 @@
+"""The written-out passes with every distinct patch of a batch convolved once.
+
+A convolution here is a matrix product over the distinct patches of the batch; the pictures between the layers are never made.
+Gradients of equal patches are summed before they meet the weights: the same sum in another order, so only rounding differs.
+
+The slow twin is `written_out.run` and `written_out.run_backward`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dqnitro.learn import patches
+from dqnitro.learn.written_out import SCALE, Copies, Dense
+
+ROWS = 64  # rows of a product are rounded up to this: oneDNN makes and keeps code for every shape it meets
+Shape = tuple[int, int, int]  # of a convolution: outputs, size, stride
+
+
+def shapes(convolutions: list[nn.Conv2d]) -> tuple[Shape, ...]:
+    return tuple((c.out_channels, int(c.kernel_size[0]), int(c.stride[0])) for c in convolutions)
+
+
+def fits(copies: Copies, obs: Tensor) -> bool:
+    """Four bytes a pixel, an even width, and 8x8 patches 4 pixels apart: what the numbering of pixels is written for."""
+    first = copies.convolutions[0]
+    return (
+        obs.dtype == torch.uint8 and obs.shape[1] == 4 and obs.shape[3] % 2 == 0
+        and first.kernel_size == (8, 8) and first.stride == (4, 4)
+    )  # fmt: skip
+
+
+class Numbers:
+    """The distinct patches of a batch in every layer. Made for one shape, filled again and again.
+
+    A convolution over 8x8 pixels is one over 2x2 blocks of 4x4 pixels.
+    """
+
+    def __init__(self, obs_shape: tuple[int, ...], convolutions: tuple[Shape, ...]) -> None:
+        batch, _, height, width = obs_shape
+        self.sizes = (2, *(size for _, size, _ in convolutions[1:]))
+        self.strides = (1, *(stride for _, _, stride in convolutions[1:]))
+        grids = [(height // 4, width // 4)]
+        for size, stride in zip(self.sizes, self.strides, strict=True):
+            grids.append(((grids[-1][0] - size) // stride + 1, (grids[-1][1] - size) // stride + 1))
+        self.ids = tuple(np.empty((batch, *grid), np.uint32) for grid in grids)  # the number at each place
+        self.firsts = tuple(np.empty(x.size, np.int32) for x in self.ids[1:])  # the place where each was seen first
+        self.counts = np.zeros(len(grids), np.int64)
+        n = self.ids[0].size
+        self.pixels = np.empty((n, 8), np.uint64)  # of the distinct blocks
+        # The table is never more than half full.
+        table, short = np.empty(1 << (2 * n - 1).bit_length(), np.int32), np.empty(n, np.uint64)
+        self._scratch = (table, self.pixels, short, np.empty(n, np.uint32), np.empty(n, np.int32))
+
+    def fill(self, obs: Tensor) -> None:
+        words = obs.permute(0, 2, 3, 1).contiguous().flatten(2).numpy().view(np.uint64)
+        patches.number_all(
+            words, self.sizes, self.strides, patches.FACTORS, *self._scratch, self.ids, self.firsts, self.counts
+        )
+
+
+class Memory:
+    """Rows of bfloat16 for torch, and the same memory for NumPy: made once, because making a view costs torch microseconds."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.tensor = torch.empty(rows, width, dtype=torch.bfloat16)
+        self.bits = self.tensor.view(torch.uint16).numpy()
+        self.words = self.bits.view(np.uint64)  # four numbers each
+
+    def parts(self, n: int) -> np.ndarray:
+        return self.bits.reshape(len(self.bits), n, -1)
+
+
+class Layer:
+    """One convolution over distinct patches, with room for as many as there can be: memory that is never touched costs nothing,
+    and memory that is kept brings no page faults.
+    """
+
+    def __init__(self, numbers: Numbers, i: int, inputs: int, outputs: int) -> None:
+        most, area = -(-len(numbers.firsts[i]) // ROWS) * ROWS, numbers.sizes[i] ** 2
+        self._numbers, self._i, self._where = numbers, i, (numbers.sizes[i], numbers.strides[i], *numbers.ids[i + 1].shape[1:])
+        self._inputs = Memory(most, area * inputs)
+        self._patches = self._inputs.words.reshape(most, area, -1)
+        self._back = Memory(most, area * inputs)
+        self._parts = self._back.parts(area)
+        self.outputs, self._gradient = Memory(most, outputs), Memory(most, outputs)  # before the ReLU
+        self.total = np.empty((most, outputs), np.float32)  # of the gradients of all places
+        self.bias = np.empty(outputs, np.float32)
+
+    @property
+    def count(self) -> int:
+        return int(self._numbers.counts[self._i + 1])
+
+    @property
+    def _rows(self) -> int:
+        return -(-self.count // ROWS) * ROWS
+
+    def forward(self, below: Memory, weight: Tensor, bias: Tensor) -> None:
+        n, rows, inputs = self._numbers, self._rows, self._inputs
+        patches.gather_rows(
+            below.words, n.ids[self._i], n.firsts[self._i][: self.count], *self._where, self._patches[:rows]
+        )
+        torch.addmm(bias, inputs.tensor[:rows], matrix(weight).t(), out=self.outputs.tensor[:rows])
+
+    def backward(self) -> Tensor:
+        """From the total over all places to before the ReLU. The gradient of the bias comes along."""
+        gradient, rows = self._gradient, self._rows
+        patches.through_relu(self.total[: self.count], self.outputs.bits, gradient.bits[:rows], self.bias)
+        return gradient.tensor[:rows]
+
+    def weight_gradient(self, gradient: Tensor, weight: Tensor) -> Tensor:
+        return unmatrix(gradient.t() @ self._inputs.tensor[: self._rows], weight)
+
+    def send_back(self, gradient: Tensor, weight: Tensor, below: Layer) -> None:
+        """To the total of the layer below."""
+        n = self._numbers
+        torch.mm(gradient, matrix(weight), out=self._back.tensor[: len(gradient)])
+        patches.sum_rows(
+            self._parts, n.ids[self._i], n.firsts[self._i][: self.count], *self._where, below.total[: below.count]
+        )
+
+
+def matrix(weight: Tensor) -> Tensor:
+    """A convolution's weights as (outputs, patch), a patch being in the order in which it is gathered."""
+    n, channels, size, _ = weight.shape
+    if size == 8:  # of 2x2 blocks, which are of 4x4 pixels
+        return weight.view(n, channels, 2, 4, 2, 4).permute(0, 2, 4, 3, 5, 1).reshape(n, -1)
+    return weight.permute(0, 2, 3, 1).reshape(n, -1)  # no copy if channels are innermost
+
+
+def unmatrix(gradient: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `matrix`."""
+    n, channels, size, _ = like.shape
+    if size == 8:
+        return gradient.view(n, 2, 2, 4, 4, channels).permute(0, 5, 1, 3, 2, 4).reshape(like.shape)
+    return gradient.view(n, size, size, channels).permute(0, 3, 1, 2)
+
+
+class Kept:
+    """All memory of a pass; what is in it after the way there is what the way back needs."""
+
+    def __init__(self, obs_shape: tuple[int, ...], convolutions: tuple[Shape, ...]) -> None:
+        self.key = (obs_shape, convolutions)
+        self.numbers = Numbers(obs_shape, convolutions)
+        self.blocks = Memory(len(self.numbers.pixels), 64)
+        widths = (64, *(outputs for outputs, _, _ in convolutions))
+        self.layers = [Layer(self.numbers, i, a, b) for i, (a, b) in enumerate(pairwise(widths))]
+        last = self.numbers.ids[-1]
+        self.places = last.reshape(len(last), -1)
+        self.pictures = Memory(len(last), widths[-1] * self.places.shape[1])
+        self.channels = self.pictures.parts(widths[-1])
+        self.hidden: list[tuple[Tensor, Tensor]] = []  # of each stream, bfloat16 and float32
+
+
+class Distinct:
+    """Passes over the distinct patches; over everything where the observations are not what the numbering is written for."""
+
+    def __init__(self) -> None:
+        self._dense = Dense()
+        self._spare: dict[Any, list[Kept]] = {}
+
+    def run(self, copies: Copies, obs: Tensor) -> tuple[list[Tensor], Any]:
+        if not fits(copies, obs):
+            return self._dense.run(copies, obs)
+        key = (tuple(obs.shape), shapes(copies.convolutions))
+        spare = self._spare.setdefault(key, [])
+        kept = spare.pop() if spare else Kept(*key)
+        kept.numbers.fill(obs)
+        return run(copies, kept), kept
+
+    def run_backward(self, copies: Copies, kept: Any, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
+        if not isinstance(kept, Kept):
+            return self._dense.run_backward(copies, kept, gradients)
+        return run_backward(copies, kept, gradients)
+
+    def done(self, kept: Any) -> None:
+        if isinstance(kept, Kept):
+            self._spare[kept.key].append(kept)
+
+
+def run(copies: Copies, kept: Kept) -> list[Tensor]:
+    """The outputs of the streams, float32, for the observations that were numbered."""
+    w, n = copies.weights, len(copies.convolutions)
+    count = int(kept.numbers.counts[0])
+    patches.to_bfloat16(kept.numbers.pixels[:count].view(np.uint8), kept.blocks.bits)
+    below = kept.blocks
+    for i, layer in enumerate(kept.layers):
+        layer.forward(below, w[2 * i], w[2 * i + 1])
+        below = layer.outputs
+    patches.spread(below.bits, kept.places, kept.channels)
+    kept.hidden, outputs = [], []
+    for s in range(len(copies.streams)):
+        hidden_w, hidden_b, output_w, output_b = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
+        h = F.linear(kept.pictures.tensor, hidden_w, hidden_b).relu_()
+        h32 = h.float()
+        kept.hidden.append((h, h32))
+        outputs.append(F.linear(h32, output_w, output_b))
+    return outputs
+
+
+def run_backward(copies: Copies, kept: Kept, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """The gradients of all parameters, float32, in the order of `copies.source`; None where the optimiser has it already."""
+    w, n = copies.weights, len(copies.convolutions)
+    of_streams: list[Tensor | None] = []
+    g_flat: Tensor | None = None
+    for s, g in enumerate(gradients):
+        hidden_w, _, output_w, _ = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
+        h, h32 = kept.hidden[s]
+        g_h = torch.ops.aten.threshold_backward((g @ output_w).to(torch.bfloat16), h, 0)
+        g_w = copies.gradient(2 * n + 4 * s, g_h, kept.pictures.tensor)
+        of_streams += [g_w, g_h.sum(0, dtype=torch.float32), g.t() @ h32, g.sum(0)]
+        back = g_h @ hidden_w
+        g_flat = back if g_flat is None else g_flat + back
+    assert g_flat is not None
+    top = kept.layers[-1]
+    parts = g_flat.view(torch.uint16).numpy().reshape(kept.channels.shape)
+    patches.sum_spread(parts, kept.places, top.total[: top.count])
+    of_convolutions: list[Tensor | None] = []
+    for i in range(n - 1, -1, -1):
+        layer, weight = kept.layers[i], w[2 * i]
+        g = layer.backward()
+        g_w = layer.weight_gradient(g, weight).to(torch.float32, memory_format=copies.memory_format)
+        of_convolutions = [g_w.mul_(SCALE) if i == 0 else g_w, torch.from_numpy(layer.bias.copy()), *of_convolutions]
+        if i:
+            layer.send_back(g, weight, kept.layers[i - 1])
+    return of_convolutions + of_streams

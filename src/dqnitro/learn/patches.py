@@ -1,0 +1,237 @@
+"""Which patches of a batch are the same, and moving rows between patches and pictures; compiled.
+
+A convolution sees a picture patch by patch, and in a batch of Atari pictures most patches occur many times: of the 12,800 that
+Pong's first layer sees in 32 stacks about 800 differ. Equal patches have equal outputs, whatever the weights are, so patches of
+the next layer are equal where the numbers of the outputs below them are: numbering goes on from layer to layer, without a float.
+
+Keys are compared whole, never by their hash alone: two patches get one number only if every byte agrees.
+
+bfloat16 is unknown to NumPy: rows of it come as uint16, its upper half of a float32's bits.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_OTHER = np.uint64(0xD6E8FEB86659FD93)
+_15, _16, _32, _40 = np.uint64(15), np.uint64(16), np.uint64(32), np.uint64(40)
+_SIGNS, _ONES = np.uint64(0x0001000100010001), np.uint64(0xFFFF)
+# One odd factor for every word of a key; fixed, so that a run is the same run every time.
+FACTORS = np.random.default_rng(20).integers(1, 2**62, 64, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+LARGEST = 1 << 16  # so many numbers fit into 16 bits
+
+
+def compiled(f):
+    return numba.njit(nogil=True, cache=True, error_model="numpy")(f)
+
+
+@compiled
+def number_blocks(words, factors, table, keys, ids):
+    """Number the blocks of 4x4 pixels. `words` (B, H, W/2): two pixels of four frames are 64 bits; `ids` (B, H/4, W/4)."""
+    mask, n = np.uint64(len(table) - 1), 0
+    table[:] = -1
+    c0, c1, c2, c3 = factors[0], factors[1], factors[2], factors[3]
+    c4, c5, c6, c7 = factors[4], factors[5], factors[6], factors[7]
+    for b in range(ids.shape[0]):
+        for y in range(ids.shape[1]):
+            r0, r1, r2, r3 = words[b, 4 * y], words[b, 4 * y + 1], words[b, 4 * y + 2], words[b, 4 * y + 3]
+            for x in range(ids.shape[2]):
+                i = 2 * x
+                a0, a1, a2, a3, a4, a5, a6, a7 = (
+                    r0[i], r0[i + 1], r1[i], r1[i + 1], r2[i], r2[i + 1], r3[i], r3[i + 1]
+                )  # fmt: skip
+                h = a0 * c0 + a1 * c1 + a2 * c2 + a3 * c3 + a4 * c4 + a5 * c5 + a6 * c6 + a7 * c7
+                h = (h ^ (h >> _32)) * _GOLDEN
+                at = (h >> _40) & mask
+                while True:
+                    found = table[at]
+                    if found < 0:
+                        table[at] = found = n
+                        n += 1
+                        k = keys[found]
+                        k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7] = a0, a1, a2, a3, a4, a5, a6, a7
+                        break
+                    k = keys[found]
+                    low = (k[0] ^ a0) | (k[1] ^ a1) | (k[2] ^ a2) | (k[3] ^ a3)
+                    if low | (k[4] ^ a4) | (k[5] ^ a5) | (k[6] ^ a6) | (k[7] ^ a7) == 0:
+                        break
+                    at = (at + np.uint64(1)) & mask
+                ids[b, y, x] = found
+    return n
+
+
+@compiled
+def number_squares(below, apart, table, keys, ids, firsts):
+    """Number the 2x2 squares of numbers under 65,536, `apart` from each other. `firsts[n]` is the flat place where number n was
+    seen first.
+    """
+    mask, n, place = np.uint64(len(table) - 1), 0, 0
+    table[:] = -1
+    for b in range(ids.shape[0]):
+        for y in range(ids.shape[1]):
+            upper, lower = below[b, apart * y], below[b, apart * y + 1]
+            for x in range(ids.shape[2]):
+                i = apart * x
+                left = np.uint64(upper[i]) | (np.uint64(upper[i + 1]) << _16)
+                right = np.uint64(lower[i]) | (np.uint64(lower[i + 1]) << _16)
+                key = left | (right << _32)
+                h = key * _GOLDEN
+                at = (((h ^ (h >> _32)) * _OTHER) >> _40) & mask
+                while True:
+                    found = table[at]
+                    if found < 0:
+                        table[at] = found = n
+                        keys[found], firsts[found] = key, place
+                        n += 1
+                        break
+                    if keys[found] == key:
+                        break
+                    at = (at + np.uint64(1)) & mask
+                ids[b, y, x] = found
+                place += 1
+    return n
+
+
+@compiled
+def number_patches(below, size, stride, factors, table, ids, firsts):
+    """Number the patches of `size` x `size` numbers, `stride` apart."""
+    mask, n, place = np.uint64(len(table) - 1), 0, 0
+    table[:] = -1
+    height, width = ids.shape[1], ids.shape[2]
+    for b in range(ids.shape[0]):
+        for y in range(height):
+            for x in range(width):
+                h = np.uint64(0)
+                for i in range(size):
+                    row = below[b, y * stride + i]
+                    for j in range(size):
+                        h += np.uint64(row[x * stride + j]) * factors[i * size + j]
+                at = (((h ^ (h >> _32)) * _OTHER) >> _40) & mask
+                while True:
+                    found = table[at]
+                    if found < 0:
+                        table[at] = found = n
+                        firsts[found] = place
+                        n += 1
+                        break
+                    first = firsts[found]
+                    fb, fy, fx = first // (height * width), first // width % height, first % width
+                    differs = np.uint32(0)
+                    for i in range(size):
+                        mine, other = below[b, y * stride + i], below[fb, fy * stride + i]
+                        for j in range(size):
+                            differs |= mine[x * stride + j] ^ other[fx * stride + j]
+                    if differs == 0:
+                        break
+                    at = (at + np.uint64(1)) & mask
+                ids[b, y, x] = found
+                place += 1
+    return n
+
+
+@compiled
+def number_all(words, sizes, strides, factors, table, keys, short, squares, places, ids, firsts, counts):
+    """Number every layer from the pixels up. `ids[0]` are the blocks, `ids[i]` the patches of convolution i, `firsts` theirs;
+    `table`, `short`, `squares` and `places` are for scratch.
+
+    One call, so that another thread can do it without coming back to Python in between.
+    """
+    counts[0] = number_blocks(words, factors, table, keys, ids[0])
+    for i in range(len(sizes)):
+        below, mine, first = ids[i], ids[i + 1], firsts[i]
+        batch, height, width = below.shape[0], below.shape[1] // 2, below.shape[2] // 2
+        if counts[i] <= LARGEST and sizes[i] == 2:
+            counts[i + 1] = number_squares(below, strides[i], table, short, mine, first)
+        elif counts[i] <= LARGEST and sizes[i] == 4 and strides[i] == 2 and batch * height * width <= LARGEST:
+            # 2x2 squares of 2x2 squares: 64 bits to compare instead of 512
+            halved = squares[: batch * height * width].reshape((batch, height, width))
+            number_squares(below, 2, table, short, halved, places)
+            counts[i + 1] = number_squares(halved, 1, table, short, mine, first)
+        else:
+            counts[i + 1] = number_patches(below, sizes[i], strides[i], factors, table, mine, first)
+
+
+@compiled
+def to_bfloat16(bytes_in, out):
+    """Bytes have eight bits, and so has bfloat16's mantissa: the lower half of the float32 is 0."""
+    for n in range(len(bytes_in)):
+        for i in range(bytes_in.shape[1]):
+            out[n, i] = np.uint16(np.float32(bytes_in[n, i]).view(np.uint32) >> np.uint32(16))
+
+
+@compiled
+def gather_rows(rows, ids, firsts, size, stride, height, width, out):
+    """`out[n]` is the patch seen first at `firsts[n]`: the rows that its numbers name, one after the other, through a ReLU.
+
+    Rows come as words of four bfloat16: where a sign bit is set, its 16 bits become 0.
+    """
+    for n in range(len(firsts)):
+        first = firsts[n]
+        b, y, x = first // (height * width), first // width % height, first % width
+        for i in range(size):
+            for j in range(size):
+                row, to = rows[ids[b, y * stride + i, x * stride + j]], out[n, i * size + j]
+                for c in range(len(row)):
+                    to[c] = row[c] & ~(((row[c] >> _15) & _SIGNS) * _ONES)
+    out[len(firsts) :] = 0
+
+
+@compiled
+def spread(rows, ids, out):
+    """`out[b, channel, place]` = the row named at that place, through a ReLU: the pictures that the hidden layers read."""
+    for b in range(ids.shape[0]):
+        for place in range(ids.shape[1]):
+            row = rows[ids[b, place]]
+            for c in range(len(row)):
+                out[b, c, place] = row[c] if row[c] < np.uint16(0x8000) else np.uint16(0)
+
+
+@compiled
+def to_float(half):
+    return np.uint32(np.uint32(half) << np.uint32(16)).view(np.float32)
+
+
+@compiled
+def to_half(value):
+    """Rounded to the nearest, ties to the even one. NaN never gets here: it is looked for in the loss."""
+    bits = np.float32(value).view(np.uint32)
+    return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+
+
+@compiled
+def sum_spread(gradient, ids, total):
+    """The way back of `spread`: every place adds its gradient to the row it was given."""
+    total[:] = 0
+    for b in range(ids.shape[0]):
+        for place in range(ids.shape[1]):
+            row = total[ids[b, place]]
+            for c in range(len(row)):
+                row[c] += to_float(gradient[b, c, place])
+
+
+@compiled
+def sum_rows(gradient, ids, firsts, size, stride, height, width, total):
+    """The way back of `gather_rows`."""
+    total[:] = 0
+    for n in range(len(firsts)):
+        first = firsts[n]
+        b, y, x = first // (height * width), first // width % height, first % width
+        for i in range(size):
+            for j in range(size):
+                row, part = total[ids[b, y * stride + i, x * stride + j]], gradient[n, i * size + j]
+                for c in range(len(row)):
+                    row[c] += to_float(part[c])
+
+
+@compiled
+def through_relu(total, outputs, out, bias):
+    """Gradients before the ReLU, rounded to bfloat16, and their sum, which is the bias's. Rows beyond `total` become 0."""
+    bias[:] = 0
+    for n in range(len(total)):
+        for c in range(total.shape[1]):
+            value = total[n, c] if np.int16(outputs[n, c]) > 0 else np.float32(0.0)
+            out[n, c] = to_half(value)
+            bias[c] += value
+    out[len(total) :] = 0
