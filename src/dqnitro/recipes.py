@@ -27,13 +27,14 @@ class Plan:
     rungs: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)  # rung -> why it cannot run here
     tuned: str = ""  # what `dqnitro tune` found on this machine, in words; empty where it was not run
+    under: tuple[str, ...] = ()  # all that was wished for, in order: what a later rung takes off is there again without that one
 
     def config(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Config:
         """The whole config; `without` and `also` change the list of rungs by name."""
         for name in (*without, *also):
             rung(name)
         for name in without:
-            if name not in self.rungs:
+            if name not in (*self.rungs, *self.under):
                 raise ConfigError(
                     f"--without {name}: recipe {self.name} does not use it",
                     f"it uses {', '.join(self.rungs)}" if self.rungs else "it uses no rungs",
@@ -45,7 +46,7 @@ class Plan:
 
     def climbed(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The rungs in force: what `also` names takes off what cannot stand beside it."""
-        return in_force(tuple(dict.fromkeys(n for n in (*self.rungs, *also) if n not in without)))
+        return in_force(tuple(dict.fromkeys(n for n in (*(self.under or self.rungs), *also) if n not in without)))
 
 
 def solved_at(env_id: str) -> float:
@@ -79,12 +80,15 @@ def _baseline(env_id: str) -> Plan:
 
 def _plan_if_possible(name: str, base: Config, wanted: tuple[str, ...]) -> Plan:
     left_out = {n: why for n in wanted if (why := RUNGS[n].needs(base))}
-    return Plan(name, base, tuple(n for n in wanted if n not in left_out), left_out)
+    possible = tuple(n for n in wanted if n not in left_out)
+    return Plan(name, base, in_force(possible), left_out, under=possible)
 
 
 def _fast(env_id: str) -> Plan:
     """The baseline's run, but for rounding, as fast as one process gets it."""
-    wanted = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out")
+    wanted = (
+        "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches", "one-pass-adam",
+    )  # fmt: skip
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
 
 

@@ -100,15 +100,18 @@ def test_other_networks_and_other_devices_are_not_its_business():
         wrap(("float16", "written-out"), "cpu")
 
 
-def test_the_fast_recipe_without_it_or_compiled_falls_back_to_bfloat16():
+def test_the_fast_recipe_without_a_rung_has_what_that_rung_took_off():
     from dqnitro import recipes
 
     plan = recipes.untuned("fast", "pong")
-    if "written-out" not in plan.rungs:
-        pytest.skip(f"not in the recipe here: {plan.left_out['written-out']}")
-    assert plan.config().wrappers[-2:] == ("bfloat16", "written-out")
-    assert plan.config(without=("written-out",)).wrappers[-1] == "bfloat16"
-    assert plan.climbed(also=("compile",))[-2:] == ("bfloat16", "compile")
+    if "distinct-patches" not in plan.rungs:
+        pytest.skip(f"not in the recipe here: {plan.left_out['distinct-patches']}")
+    tops = "distinct-patches", "one-pass-adam"
+    assert plan.config().wrappers[-3:] == ("bfloat16", *tops) and "written-out" not in plan.rungs
+    assert plan.climbed(without=tops[:1])[-3:] == ("bfloat16", "written-out", "one-pass-adam")
+    assert "fused-adam" in plan.climbed(without=tops[1:]) and "fused-adam" not in plan.rungs
+    assert plan.config(without=(*tops, "written-out")).wrappers[-1] == "bfloat16"
+    assert plan.climbed(also=("compile",))[-3:] == ("bfloat16", "one-pass-adam", "compile")
 
 
 def test_nothing_is_kept_of_a_pass_that_does_not_learn():

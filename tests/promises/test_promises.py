@@ -20,6 +20,8 @@ TOLERANCE = {
     "compile": 1e-4,
     "bfloat16": 1e-2,
     "written-out": 1e-2,
+    "distinct-patches": 1e-2,
+    "one-pass-adam": 1e-4,
     "float16": 1e-2,
     "play-on-cpu": 1e-4,
     "play-on-second-gpu": 1e-4,

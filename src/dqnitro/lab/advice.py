@@ -65,6 +65,8 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "channels-last": ("loss", "backward"),
     "pinned-copies": ("copies",),
     "written-out": ("acting", "loss", "backward"),
+    "distinct-patches": ("acting", "loss", "backward"),
+    "one-pass-adam": ("acting", "optimiser"),
     "compile": ("loss", "backward", "copies"),
 }
 ANY_WRAPPER = ("loss", "backward")  # what is wrapped around an update is there to make these faster

@@ -151,8 +151,16 @@ def needs_bfloat16(c: Config) -> str | None:
     return None
 
 
+def needs_cpu(c: Config) -> str | None:
+    return "the learner is on a GPU" if on_gpu(c) else None
+
+
 def needs_cpu_bfloat16(c: Config) -> str | None:
-    return "the learner is on a GPU" if on_gpu(c) else needs_bfloat16(c)
+    return needs_cpu(c) or needs_bfloat16(c)
+
+
+def needs_stack_of_four(c: Config) -> str | None:
+    return None if c.frame_stack == 4 else f"it is written for stacks of four frames, and this run stacks {c.frame_stack}"
 
 
 def needs_float16(c: Config) -> str | None:

@@ -16,6 +16,7 @@ from dqnitro.ladder.rung import (
     needs_bfloat16,
     needs_compiler,
     needs_console,
+    needs_cpu,
     needs_cpu_bfloat16,
     needs_cuda_console,
     needs_float16,
@@ -23,6 +24,7 @@ from dqnitro.ladder.rung import (
     needs_images,
     needs_pillow,
     needs_python_resize,
+    needs_stack_of_four,
     needs_torchscript,
     needs_two_cores,
     needs_two_gpus,
@@ -119,14 +121,14 @@ SAME_RUN = (
         "Runs the network as a traced TorchScript graph, without Python between its layers.",
         "Large layers, beside which Python's time does not show. torch has deprecated it in favour of torch.compile.", needs_torchscript,
         notes_say="Advised for networks and inputs of fixed shape; no figure.",
-        replaces=("compile", "float16", "bfloat16", "written-out"), aside=True,
+        replaces=("compile", "float16", "bfloat16", "written-out", "distinct-patches"), aside=True,
     ),
     Rung(
         "float16", "close", with_wrapper("float16"),
         "Convolutions and matrix products in float16, with the loss scaled up so that small gradients survive.",
         "CPUs without float16 arithmetic. An update whose gradients overflow is lost.", needs_float16,
         notes_say="Advised on GPUs that support it, with a warning about stability; no figure.",
-        replaces=("torchscript", "bfloat16", "written-out"), aside=True,
+        replaces=("torchscript", "bfloat16", "written-out", "distinct-patches", "one-pass-adam"), aside=True,
     ),
     Rung(
         "bfloat16", "close", with_wrapper("bfloat16"),
@@ -145,6 +147,20 @@ SAME_RUN = (
         "The passes of bfloat16 written out by hand. Weights are converted once an update, which serves acting as well, and autograd sees one step instead of thirty.",
         "Large batches, beside which bookkeeping does not show.", first_reason(needs_images, needs_cpu_bfloat16),
         replaces=("torchscript", "float16", "compile"),
+    ),
+    Rung(
+        "distinct-patches", "close", with_wrapper("distinct-patches"),
+        "Convolves every distinct patch of a batch once: most of an Atari picture is background, and what moves looks the same in many samples. "
+        "Otherwise the passes of written-out.",
+        "Pictures in which nothing repeats: finding that out is a tenth of the work.",
+        first_reason(needs_images, needs_stack_of_four, needs_cpu_bfloat16),
+        replaces=("torchscript", "float16", "compile", "written-out"),
+    ),
+    Rung(
+        "one-pass-adam", "close", with_wrapper("one-pass-adam"),
+        "The optimiser goes through the memory once. Above written-out and distinct-patches it reads gradients and writes weights in bfloat16, so nothing is converted.",
+        "Many cores: it uses one of them, fused-adam all.", needs_cpu,
+        replaces=("fused-adam", "float16"),
     ),
 )  # fmt: skip
 
