@@ -27,7 +27,9 @@ class Plan:
     rungs: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)  # rung -> why it cannot run here
     tuned: str = ""  # what `dqnitro tune` found on this machine, in words; empty where it was not run
-    under: tuple[str, ...] = ()  # all that was wished for, in order: what a later rung takes off is there again without that one
+    under: tuple[
+        str, ...
+    ] = ()  # all that was wished for, in order: what a later rung took off is back without that one
 
     def config(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Config:
         """The whole config; `without` and `also` change the list of rungs by name."""
@@ -103,7 +105,7 @@ def _auto(env_id: str) -> Plan:
     small = ("small-frame", "small-network") if atari_game(env_id) in SEEN_SMALL else ()
     wanted = (
         "frame-replay", "console", "eight-envs", "four-steps-per-update", *small, "three-step", "double", "quick-rate",
-        "fused-adam", "channels-last", "bfloat16",
+        "fused-adam", "channels-last", "bfloat16", "distinct-patches", "one-pass-adam",
     )  # fmt: skip
     return _plan_if_possible("auto", base, wanted)
 

@@ -160,7 +160,9 @@ def needs_cpu_bfloat16(c: Config) -> str | None:
 
 
 def needs_stack_of_four(c: Config) -> str | None:
-    return None if c.frame_stack == 4 else f"it is written for stacks of four frames, and this run stacks {c.frame_stack}"
+    return (
+        None if c.frame_stack == 4 else f"it is written for stacks of four frames, and this run stacks {c.frame_stack}"
+    )
 
 
 def needs_float16(c: Config) -> str | None:

@@ -17,18 +17,29 @@ import torch
 from torch import Tensor, nn
 
 from dqnitro.learn.half import Half
-from dqnitro.learn.patches import compiled, to_float, to_half
+from dqnitro.learn.patches import to_float, to_half
 
 LARGE = 1 << 17  # parameters from which on converting a tensor shows
 
 
 # Contracting a product and a sum into one instruction only saves a rounding.
-def one_pass(f):
+def one_pass(f: Any) -> Any:
     return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(f)
 
 
 @one_pass
-def step_float(p, m, v, g, scale, beta1, beta2, size, root, epsilon):
+def step_float(
+    p: np.ndarray,
+    m: np.ndarray,
+    v: np.ndarray,
+    g: np.ndarray,
+    scale: np.float32,
+    beta1: np.float32,
+    beta2: np.float32,
+    size: np.float32,
+    root: np.float32,
+    epsilon: np.float32,
+) -> None:
     """m and v move towards the gradient and its square; p goes on by size * m / (root * sqrt(v) + epsilon)."""
     one = np.float32(1.0)
     for i in range(len(p)):
@@ -39,7 +50,19 @@ def step_float(p, m, v, g, scale, beta1, beta2, size, root, epsilon):
 
 
 @one_pass
-def step_half(p, m, v, g, copy, scale, beta1, beta2, size, root, epsilon):
+def step_half(
+    p: np.ndarray,
+    m: np.ndarray,
+    v: np.ndarray,
+    g: np.ndarray,
+    copy: np.ndarray,
+    scale: np.float32,
+    beta1: np.float32,
+    beta2: np.float32,
+    size: np.float32,
+    root: np.float32,
+    epsilon: np.float32,
+) -> None:
     """The same from a bfloat16 gradient, and into a bfloat16 copy as well."""
     one = np.float32(1.0)
     for i in range(len(p)):
@@ -68,6 +91,9 @@ class OnePassAdam(torch.optim.Adam):
         for p in self._parameters():
             if p.numel() >= LARGE:
                 p.half = Half()  # type: ignore[attr-defined]
+        none, bits, number = np.zeros(0, np.float32), np.zeros(0, np.uint16), np.float32(0.0)
+        step_float(none, none, none, none, *[number] * 6)  # compiled now, not in the first update
+        step_half(none, none, none, bits, bits, *[number] * 6)
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]

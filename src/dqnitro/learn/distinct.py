@@ -84,7 +84,11 @@ class Layer:
 
     def __init__(self, numbers: Numbers, i: int, inputs: int, outputs: int) -> None:
         most, area = -(-len(numbers.firsts[i]) // ROWS) * ROWS, numbers.sizes[i] ** 2
-        self._numbers, self._i, self._where = numbers, i, (numbers.sizes[i], numbers.strides[i], *numbers.ids[i + 1].shape[1:])
+        self._numbers, self._i, self._where = (
+            numbers,
+            i,
+            (numbers.sizes[i], numbers.strides[i], *numbers.ids[i + 1].shape[1:]),
+        )
         self._inputs = Memory(most, area * inputs)
         self._patches = self._inputs.words.reshape(most, area, -1)
         self._back = Memory(most, area * inputs)
@@ -156,6 +160,16 @@ class Kept:
         self.pictures = Memory(len(last), widths[-1] * self.places.shape[1])
         self.channels = self.pictures.parts(widths[-1])
         self.hidden: list[tuple[Tensor, Tensor]] = []  # of each stream, bfloat16 and float32
+        self._read: tuple[Tensor, int] | None = None
+
+    def read(self, obs: Tensor) -> None:
+        """Number the patches of these observations, unless they are in here: double DQN looks at them with both networks."""
+        if self._read is not None and self._read[0] is obs and self._read[1] == obs._version:
+            return
+        self.numbers.fill(obs)
+        self._read = (obs, obs._version)
+        count = int(self.numbers.counts[0])
+        patches.to_bfloat16(self.numbers.pixels[:count].view(np.uint8), self.blocks.bits)
 
 
 class Distinct:
@@ -171,7 +185,7 @@ class Distinct:
         key = (tuple(obs.shape), shapes(copies.convolutions))
         spare = self._spare.setdefault(key, [])
         kept = spare.pop() if spare else Kept(*key)
-        kept.numbers.fill(obs)
+        kept.read(obs)
         return run(copies, kept), kept
 
     def run_backward(self, copies: Copies, kept: Any, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
@@ -187,8 +201,6 @@ class Distinct:
 def run(copies: Copies, kept: Kept) -> list[Tensor]:
     """The outputs of the streams, float32, for the observations that were numbered."""
     w, n = copies.weights, len(copies.convolutions)
-    count = int(kept.numbers.counts[0])
-    patches.to_bfloat16(kept.numbers.pixels[:count].view(np.uint8), kept.blocks.bits)
     below = kept.blocks
     for i, layer in enumerate(kept.layers):
         layer.forward(below, w[2 * i], w[2 * i + 1])

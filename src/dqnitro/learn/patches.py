@@ -11,6 +11,8 @@ bfloat16 is unknown to NumPy: rows of it come as uint16, its upper half of a flo
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba
 import numpy as np
 
@@ -23,12 +25,12 @@ FACTORS = np.random.default_rng(20).integers(1, 2**62, 64, dtype=np.uint64) * np
 LARGEST = 1 << 16  # so many numbers fit into 16 bits
 
 
-def compiled(f):
+def compiled(f: Any) -> Any:
     return numba.njit(nogil=True, cache=True, error_model="numpy")(f)
 
 
 @compiled
-def number_blocks(words, factors, table, keys, ids):
+def number_blocks(words: np.ndarray, factors: np.ndarray, table: np.ndarray, keys: np.ndarray, ids: np.ndarray) -> int:
     """Number the blocks of 4x4 pixels. `words` (B, H, W/2): two pixels of four frames are 64 bits; `ids` (B, H/4, W/4)."""
     mask, n = np.uint64(len(table) - 1), 0
     table[:] = -1
@@ -63,7 +65,9 @@ def number_blocks(words, factors, table, keys, ids):
 
 
 @compiled
-def number_squares(below, apart, table, keys, ids, firsts):
+def number_squares(
+    below: np.ndarray, apart: int, table: np.ndarray, keys: np.ndarray, ids: np.ndarray, firsts: np.ndarray
+) -> int:
     """Number the 2x2 squares of numbers under 65,536, `apart` from each other. `firsts[n]` is the flat place where number n was
     seen first.
     """
@@ -95,7 +99,15 @@ def number_squares(below, apart, table, keys, ids, firsts):
 
 
 @compiled
-def number_patches(below, size, stride, factors, table, ids, firsts):
+def number_patches(
+    below: np.ndarray,
+    size: int,
+    stride: int,
+    factors: np.ndarray,
+    table: np.ndarray,
+    ids: np.ndarray,
+    firsts: np.ndarray,
+) -> int:
     """Number the patches of `size` x `size` numbers, `stride` apart."""
     mask, n, place = np.uint64(len(table) - 1), 0, 0
     table[:] = -1
@@ -132,7 +144,20 @@ def number_patches(below, size, stride, factors, table, ids, firsts):
 
 
 @compiled
-def number_all(words, sizes, strides, factors, table, keys, short, squares, places, ids, firsts, counts):
+def number_all(
+    words: np.ndarray,
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    factors: np.ndarray,
+    table: np.ndarray,
+    keys: np.ndarray,
+    short: np.ndarray,
+    squares: np.ndarray,
+    places: np.ndarray,
+    ids: tuple[np.ndarray, ...],
+    firsts: tuple[np.ndarray, ...],
+    counts: np.ndarray,
+) -> None:
     """Number every layer from the pixels up. `ids[0]` are the blocks, `ids[i]` the patches of convolution i, `firsts` theirs;
     `table`, `short`, `squares` and `places` are for scratch.
 
@@ -154,7 +179,7 @@ def number_all(words, sizes, strides, factors, table, keys, short, squares, plac
 
 
 @compiled
-def to_bfloat16(bytes_in, out):
+def to_bfloat16(bytes_in: np.ndarray, out: np.ndarray) -> None:
     """Bytes have eight bits, and so has bfloat16's mantissa: the lower half of the float32 is 0."""
     for n in range(len(bytes_in)):
         for i in range(bytes_in.shape[1]):
@@ -162,7 +187,16 @@ def to_bfloat16(bytes_in, out):
 
 
 @compiled
-def gather_rows(rows, ids, firsts, size, stride, height, width, out):
+def gather_rows(
+    rows: np.ndarray,
+    ids: np.ndarray,
+    firsts: np.ndarray,
+    size: int,
+    stride: int,
+    height: int,
+    width: int,
+    out: np.ndarray,
+) -> None:
     """`out[n]` is the patch seen first at `firsts[n]`: the rows that its numbers name, one after the other, through a ReLU.
 
     Rows come as words of four bfloat16: where a sign bit is set, its 16 bits become 0.
@@ -179,7 +213,7 @@ def gather_rows(rows, ids, firsts, size, stride, height, width, out):
 
 
 @compiled
-def spread(rows, ids, out):
+def spread(rows: np.ndarray, ids: np.ndarray, out: np.ndarray) -> None:
     """`out[b, channel, place]` = the row named at that place, through a ReLU: the pictures that the hidden layers read."""
     for b in range(ids.shape[0]):
         for place in range(ids.shape[1]):
@@ -189,19 +223,19 @@ def spread(rows, ids, out):
 
 
 @compiled
-def to_float(half):
+def to_float(half: np.uint16) -> np.float32:
     return np.uint32(np.uint32(half) << np.uint32(16)).view(np.float32)
 
 
 @compiled
-def to_half(value):
+def to_half(value: np.float32) -> np.uint16:
     """Rounded to the nearest, ties to the even one. NaN never gets here: it is looked for in the loss."""
     bits = np.float32(value).view(np.uint32)
     return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
 
 
 @compiled
-def sum_spread(gradient, ids, total):
+def sum_spread(gradient: np.ndarray, ids: np.ndarray, total: np.ndarray) -> None:
     """The way back of `spread`: every place adds its gradient to the row it was given."""
     total[:] = 0
     for b in range(ids.shape[0]):
@@ -212,7 +246,16 @@ def sum_spread(gradient, ids, total):
 
 
 @compiled
-def sum_rows(gradient, ids, firsts, size, stride, height, width, total):
+def sum_rows(
+    gradient: np.ndarray,
+    ids: np.ndarray,
+    firsts: np.ndarray,
+    size: int,
+    stride: int,
+    height: int,
+    width: int,
+    total: np.ndarray,
+) -> None:
     """The way back of `gather_rows`."""
     total[:] = 0
     for n in range(len(firsts)):
@@ -226,7 +269,7 @@ def sum_rows(gradient, ids, firsts, size, stride, height, width, total):
 
 
 @compiled
-def through_relu(total, outputs, out, bias):
+def through_relu(total: np.ndarray, outputs: np.ndarray, out: np.ndarray, bias: np.ndarray) -> None:
     """Gradients before the ReLU, rounded to bfloat16, and their sum, which is the bias's. Rows beyond `total` become 0."""
     bias[:] = 0
     for n in range(len(total)):

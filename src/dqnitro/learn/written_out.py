@@ -54,7 +54,9 @@ class Copies:
         new: list[Tensor] = []
         for i, made in zip(self._half, self._made, strict=True):
             half = Half.of(self.source[i])
-            if half is None or half.copy is not made or half.version != versions[i]:  # or the optimiser has done it already
+            if (
+                half is None or half.copy is not made or half.version != versions[i]
+            ):  # or the optimiser has done it already
                 old.append(self.weights[i])
                 new.append(made)
         torch._foreach_copy_(new, old)  # pyright: ignore[reportPrivateImportUsage]
