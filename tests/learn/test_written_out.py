@@ -107,10 +107,11 @@ def test_the_fast_recipe_without_a_rung_has_what_that_rung_took_off():
     if "distinct-patches" not in plan.rungs:
         pytest.skip(f"not in the recipe here: {plan.left_out['distinct-patches']}")
     tops = "distinct-patches", "one-pass-adam"
-    assert plan.config().wrappers[-3:] == ("bfloat16", *tops) and "written-out" not in plan.rungs
-    assert plan.climbed(without=tops[:1])[-3:] == ("bfloat16", "written-out", "one-pass-adam")
-    assert "fused-adam" in plan.climbed(without=tops[1:]) and "fused-adam" not in plan.rungs
-    assert plan.config(without=(*tops, "written-out")).wrappers[-1] == "bfloat16"
+    wrappers = plan.config().wrappers
+    assert set(tops) < set(wrappers) and not {"written-out", "fused-adam"} & set(wrappers)
+    assert {"written-out", "one-pass-adam"} < set(plan.climbed(without=tops[:1]))
+    assert {"fused-adam", "distinct-patches"} < set(plan.climbed(without=tops[1:]))
+    assert not {*tops, "written-out"} & set(plan.config(without=(*tops, "written-out")).wrappers)
     assert plan.climbed(also=("compile",))[-3:] == ("bfloat16", "one-pass-adam", "compile")
 
 

@@ -162,6 +162,13 @@ SAME_RUN = (
         "Many cores: it uses one of them, fused-adam all.", needs_cpu,
         replaces=("fused-adam", "float16"),
     ),
+    Rung(
+        "side-by-side", "close", with_wrapper("side-by-side"),
+        "The target's pass runs in a second thread beside the online network's, half of the cores each; above distinct-patches the weights' gradients, too. "
+        "The cores wait less for each other.",
+        "Large batches, whose products keep all cores busy by themselves.", first_reason(needs_cpu, needs_two_cores),
+        replaces=("compile",),
+    ),
 )  # fmt: skip
 
 # These scale pictures in Python, so they stand before the environments that do not.

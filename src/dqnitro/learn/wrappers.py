@@ -8,14 +8,15 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from dqnitro.dqn import ConvNetwork
+from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.errors import ConfigError
+from dqnitro.learn.beside import Beside, Wait
 
 if TYPE_CHECKING:
     from dqnitro.learn.written_out import WrittenOut
@@ -91,6 +92,7 @@ class Parts:
     around_loss: Callable[[Callable[..., Any]], Callable[..., Any]]  # around the whole loss function
     copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
     step: Stepper
+    beside: Beside = field(default_factory=Beside)  # a second thread, for whoever can use it
 
 
 def plain_parts(device: str) -> Parts:
@@ -260,7 +262,7 @@ def distinct_patches(parts: Parts, device: str) -> Parts:
 
     if torch.device(device).type != "cpu":
         raise ConfigError("wrapper distinct-patches is for a learner on the CPU", "on a GPU take bfloat16")
-    return _by_hand(parts, WrittenOut(Distinct()))
+    return _by_hand(parts, WrittenOut(Distinct(parts.beside)))
 
 
 def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
@@ -282,6 +284,38 @@ def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
     )  # fmt: skip
 
 
+def side_by_side(parts: Parts, device: str) -> Parts:
+    """The target's pass in a second thread while the online network's runs, each with half of the cores; `distinct-patches`
+    makes the gradients of its weights there, too.
+    """
+    if torch.device(device).type != "cpu":
+        raise ConfigError(
+            "wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue of work"
+        )
+    beside = parts.beside
+    beside.on = True
+    under_way: list[tuple[nn.Module, Tensor, Wait]] = []
+
+    def quiet(network: nn.Module, obs: Tensor) -> Tensor:
+        if under_way and under_way[0][0] is network and under_way[0][1] is obs:
+            return under_way.pop()[2]()
+        return parts.quiet(network, obs)
+
+    def around_loss(f: Callable[..., Any]) -> Callable[..., Any]:
+        def loss(online: nn.Module, target: nn.Module, batch: Batch) -> Any:
+            with beside.halves() as start:
+                under_way[:] = [(target, batch.obs_t, start(parts.quiet, target, batch.obs_t))]
+                try:
+                    return f(online, target, batch)
+                finally:
+                    while under_way:  # the loss failed before it asked
+                        under_way.pop()[2]()
+
+        return parts.around_loss(loss)
+
+    return replace(parts, quiet=quiet, around_loss=around_loss)
+
+
 def compiled(parts: Parts, device: str) -> Parts:
     """`torch.compile` around the loss: forward and backward become a few fused kernels. Costs tens of seconds once."""
     return replace(parts, around_loss=lambda f: torch.compile(parts.around_loss(f), dynamic=False))
@@ -299,25 +333,27 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "bfloat16": bfloat16,
     "written-out": written_out,
     "distinct-patches": distinct_patches,
+    "side-by-side": side_by_side,
     "compile": compiled,
 }
 # A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
 EXCLUDE = (
     *(("torchscript", other) for other in ("compile", "float16", "bfloat16", "written-out")),
     *(("float16", other) for other in ("bfloat16", "written-out")),
-    ("written-out", "compile"),
+    *((other, "compile") for other in ("written-out", "side-by-side")),
     *(("distinct-patches", other) for other in ("torchscript", "float16", "written-out", "compile")),
     *(("one-pass-adam", other) for other in ("fused-adam", "float16")),
 )
 
 
 def wrap(names: tuple[str, ...], device: str) -> Parts:
-    """Put the named wrappers on, first name innermost."""
+    """Put the named wrappers on, first name innermost; `side-by-side` is always the outermost."""
     for a, b in EXCLUDE:
         if a in names and b in names:
             raise ConfigError(f"wrappers {a} and {b} exclude each other", "leave one of them out")
     parts = plain_parts(device)
-    for name in names:
+    # It starts a whole pass, so it has to see what all others made of it.
+    for name in sorted(names, key=lambda n: n == "side-by-side"):
         if name not in WRAPPERS:
             raise ConfigError(f"unknown wrapper {name!r}", f"the wrappers are {', '.join(WRAPPERS)}")
         parts = WRAPPERS[name](parts, device)
