@@ -53,7 +53,11 @@ def replay_bytes(config: Config) -> float:
     if env_kind(config.env_id) == "vector":
         return 0.0
     pixels = config.screen_size**2 * config.replay_capacity
-    return float(pixels if config.replay == "frames" else 8 * config.frame_stack * pixels)
+    once = config.replay == "frames" or config.runner in (
+        "hybrid",
+        "device",
+    )  # those keep a ring of frames whatever it says
+    return float(pixels if once else 8 * config.frame_stack * pixels)
 
 
 def share(config: Config, n_seeds: int, room: Room, at_once: int = 0) -> Share:
