@@ -183,8 +183,9 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     device = torch.device(resolve_device(config.device))
     if device.type == "cuda" and "fused-adam" not in config.wrappers:
         raise ConfigError("runner hybrid needs the fused optimiser in its graph", "add --also fused-adam")
-    if config.torch_threads:
-        torch.set_num_threads(config.torch_threads)
+    if config.torch_threads or device.type == "cuda":
+        # On the host torch only moves frames; threads of its own would spin on the cores that play.
+        torch.set_num_threads(config.torch_threads or 1)
     envs = make_envs(config)
     try:
         agent = HybridAgent(config, envs, device)
