@@ -116,6 +116,13 @@ def needs_gpu(c: Config) -> str | None:
     return None if on_gpu(c) else f"the learner is on the {c.device}, not on a GPU"
 
 
+def needs_host_loop(c: Config) -> str | None:
+    """What only helps where the host starts every kernel."""
+    if c.runner in ("device", "hybrid"):
+        return f"the runner {c.runner} records graphs of its own"
+    return None
+
+
 def needs_cuda_console(c: Config) -> str | None:
     """The console's kernels, and a card that is new enough for them."""
     import importlib.util
