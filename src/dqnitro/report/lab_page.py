@@ -59,6 +59,7 @@ BENCH_TITLES = {
     "learn": "Learners at the textbook settings", "device": "Forward pass by device", "compile": "Compiling the network",
     "amp": "Mixed precision", "collect": "Threads or processes", "replay": "Replay memories", "resize": "Resizing frames",
     "envs": "Vector environments", "copies": "Copies to the device", "console": "The console beside other environments",
+    "gpu": "The console and the learner on a GPU",
 }  # fmt: skip
 
 
