@@ -38,7 +38,10 @@ def read_side(text: str) -> Side:
     paths = [pathlib.Path(t.strip()) for t in text.split(",") if t.strip()]
     if not paths:
         raise ConfigError("no run was given", "give a run's folder; `dqnitro runs` lists what is there")
-    return Side(text, [read_run(folder) for p in paths for folder in run_folders(p)])
+    runs = [read_run(folder) for p in paths for folder in run_folders(p)]
+    if not runs:
+        raise ConfigError(f"{text} holds no run yet", "its seeds have not begun")
+    return Side(text, runs)
 
 
 def shared_window(sides: Sequence[Side], share: float = 0.25) -> tuple[float, float]:

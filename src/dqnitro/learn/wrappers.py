@@ -270,7 +270,7 @@ def cuda_graphs(parts: Parts, device: str) -> Parts:
         if not obs.is_cuda:  # a copy of the network that acts on the CPU
             return parts.act(network, obs)
         if network not in graphs:
-            whole = weakref.proxy(network)
+            whole: Any = weakref.proxy(network)  # a graph that held its key would never be forgotten
             graphs[network] = Graphed(lambda x: (parts.act(whole, x),))
         return graphs[network](obs)[0]
 
