@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import math
 import time
@@ -28,7 +29,7 @@ TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "
 MACHINES = (256, 1024, 4096, 16384, 32768)
 BATCHES = (512, 2048)
 KINDS = ((False, False), (True, False), (False, True), (True, True))  # double, compiled
-UPDATES_TOGETHER = 8  # in one graph
+UPDATES_TOGETHER = 8  # in one graph, drawn together
 WARM_TURNS = 2  # games that began together drift apart
 UNIT, GEOMEAN = "frames or samples/s", "geometric mean"
 COLUMNS = {"ms": "ms a vector step or update", "interval": "95% interval of the rate"}
@@ -166,6 +167,8 @@ def learner_config(batch: int, double: bool, compiled: bool) -> Config:
     """The Nature network as `auto` trains it on a card."""
     wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *(("compile",) if compiled else ()))
     base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
+    # What one vector step owes is drawn together. Eight rings of this size fit into most cards, and none into a cache.
+    base = base.replace(steps_per_update=base.n_envs / UPDATES_TOGETHER, replay_capacity=100_000)
     return base.replace(batch_size=batch, double=double, wrappers=wrappers)
 
 
@@ -189,20 +192,17 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
     agent.filled.copy_(agent.ring.filled)
     together, learned = UPDATES_TOGETHER if device.type == "cuda" else 1, 0.0
 
-    def updates() -> None:
-        for _ in range(together):
-            agent.learn()
-
-    start = updates
+    start: Callable[[], None] = functools.partial(agent.learn, together)
     if device.type == "cuda":
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            updates()  # compiles, and the optimiser makes its state
+            for _ in range(3):  # compiles, and the optimiser makes its state
+                start()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            updates()
+            start()
         start = graph.replay
 
     def work() -> None:
@@ -226,7 +226,10 @@ def bench_learner(
                 name = learner_name(batch, *kind)
 
                 def rate(batch: int = batch, kind: tuple[bool, bool] = kind) -> Rate:
-                    return learner_rate(make(batch, *kind), torch.device(device()))
+                    try:
+                        return learner_rate(make(batch, *kind), torch.device(device()))
+                    except torch.OutOfMemoryError:
+                        raise CannotRun("the card has no memory for it") from None
 
                 contest.add_rate(name, rate, learner_name(batch, False, False), batch=batch)
         result = contest.run(lambda table: "")
