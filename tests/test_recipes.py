@@ -7,6 +7,7 @@ import torch
 
 from dqnitro import recipes, tuned
 from dqnitro.cli import main
+from dqnitro.cli.train import make_parser, planned
 from dqnitro.lab import tune
 from dqnitro.ladder.rung import needs_bfloat16, needs_compiler, runner_needs
 from dqnitro.recipes import ON_GPU, Here
@@ -57,6 +58,18 @@ def test_what_shows_no_pictures_of_a_console_stays_on_the_cpu(monkeypatch):
         use(monkeypatch, here)
         plans.append(recipes.untuned("auto", "CartPole-v1"))
     assert plans[0] == plans[1] and plans[0].config().device == "cpu" and plans[0].config().runner == "inline"
+
+
+def test_who_asks_for_the_cpu_of_a_gpu_machine_gets_the_recipe_of_a_cpu(monkeypatch):
+    use(monkeypatch, Here(16))
+    without = recipes.untuned("auto", "pong")
+    use(monkeypatch, H200)
+    assert (
+        recipes.plan("auto", "pong", "cpu") == without
+        and recipes.plan("auto", "pong", "cuda").config().runner == "hybrid"
+    )
+    args = make_parser().parse(["pong", "--device", "cpu"])
+    assert planned(args)[0].runner == "inline" and planned(make_parser().parse(["pong"]))[0].runner == "hybrid"
 
 
 def test_this_machine_is_asked_only_once_it_matters(monkeypatch):

@@ -171,8 +171,14 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
 RECIPES: dict[str, Callable[[str], Plan]] = {"auto": _auto, "fast": _fast, "baseline": _baseline}
 
 
-def plan(name: str, env_id: str) -> Plan:
-    """The plan of a recipe for a game, with what `dqnitro tune` found on this machine."""
+def plan(name: str, env_id: str, device: str | None = None) -> Plan:
+    """The plan of a recipe for a game, with what `dqnitro tune` found on this machine.
+
+    `device` is where somebody wants to learn. On the CPU of a machine with a GPU `auto` is what it would be without that GPU,
+    of which nothing was measured.
+    """
+    if name == "auto" and device == "cpu" and (here := this_machine()).gpu is not None:
+        return _auto(env_id, replace(here, gpu=None))
     made = untuned(name, env_id)
     found = tuned.find(name, env_id)
     if found is None:

@@ -88,7 +88,7 @@ def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
 
     if not args.game:
         raise ConfigError("no game was given", "`dqnitro train pong`, or `--resume RUN`")
-    plan = recipes.plan(args.recipe, args.game)
+    plan = recipes.plan(args.recipe, args.game, args.device)
     config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
     return config, plan.climbed(tuple(args.without), tuple(args.also))
 
