@@ -65,6 +65,20 @@ def test_two_sends_then_two_recvs_are_two_steps() -> None:
         equal(one.recv(), two.step(second))
 
 
+def test_steps_and_sends_in_turn_with_threads_are_those_of_one_thread() -> None:
+    """After a send all threads are awake when the caller of a step begins to work as well."""
+    one, many = AtariVec("breakout", 9, num_threads=1), AtariVec("breakout", 9, num_threads=3)
+    for turn in range(60):
+        if turn % 20 == 0:
+            equal(many.reset(seed=turn), one.reset(seed=turn))
+        actions = np.arange(9) * turn % 4
+        many.send(actions)
+        equal(many.recv(), one.step(actions))
+        equal(many.step(actions), one.step(actions))
+    one.close()
+    many.close()
+
+
 @pytest.mark.parametrize(("n", "batch"), [(4, 2), (5, 2), (3, 1)])
 def test_smaller_batches_come_in_order(n: int, batch: int) -> None:
     """With one thread ale-py answers first come, first served; ours does so with any number."""

@@ -133,8 +133,27 @@ def test_work_of_two_threads_is_shared() -> None:
     batch = Notes(16)
     workers.run(batch)
     batch.check()
-    assert set(batch.notes[1].tolist()) == {0, 1}
+    assert set(batch.notes[1].tolist()) == {0, 2}, "the caller is number 2, and the thread whose part it takes sleeps on"
     workers.close()
+
+
+@pytest.mark.parametrize("native", KINDS)
+def test_nobody_has_the_number_of_another_who_is_at_work(native: bool) -> None:
+    """The number says which scratch memory to use. After a `start` the last thread is still awake when the caller works."""
+    workers, busy, seen = crew(2, native=native), [0, 0, 0], []
+
+    def watched(control: np.ndarray, worker: int, stay: bool) -> None:
+        busy[worker] += 1
+        seen.append(busy[worker])
+        serve(control, worker, stay, 20)
+        busy[worker] -= 1
+
+    workers._work = watched
+    for _ in range(200):
+        workers.start(Notes(4)).wait()
+        workers.run(Notes(4))
+    workers.close()
+    assert max(seen) == 1 and busy == [0, 0, 0]
 
 
 def test_a_single_place_wakes_nobody() -> None:

@@ -96,7 +96,7 @@ class Serial:
 
 
 def make_workers(arguments: tuple[Any, ...], scratch: list[Any], threads: int, slots: int, first_core: int) -> Any:
-    """Who serves the batches of an environment with these arrays; `scratch`: one for each thread."""
+    """Who serves the batches of an environment with these arrays; `scratch`: one for each thread and for the caller."""
     if CHECKED:
         return Serial(arguments, scratch[0])
 

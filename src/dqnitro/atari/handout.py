@@ -149,10 +149,10 @@ def next_job(control, me, seen, stay):
     """The first job from number `seen` on that may have places left; sleeps until there is one, or gives -1: go.
 
     Without `stay`: -1 when there is none. The last thread sleeps on a word of its own, because where the caller works
-    as well it takes that thread's part.
+    as well (`me` is then one more) it takes that thread's part.
     """
     at = address(control)
-    bed = at + 8 * (C_LAST if me == control[C_THREADS] - 1 else C_PUBLISHED)
+    bed = at + 8 * (C_LAST if me >= control[C_THREADS] - 1 else C_PUBLISHED)
     while True:
         asleep = _load(bed)
         published = _load(at + 8 * C_PUBLISHED)
@@ -171,8 +171,9 @@ def next_job(control, me, seen, stay):
 def take(control, slot, me):
     """A place of the job that nobody else gets; -1: all are taken."""
     threads = control[C_THREADS]
+    own = min(me, threads - 1)
     for k in range(threads + 1):
-        queue = 0 if k == 0 else 1 + (me + k - 1) % threads
+        queue = 0 if k == 0 else 1 + (own + k - 1) % threads
         word = slot + 8 * (J_LEFT + LINE * queue)
         if _load(word) > 0:
             left = _add(word, int64(-1))

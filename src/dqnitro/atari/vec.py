@@ -112,7 +112,7 @@ class AtariVec(VectorEnv):
 
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = min(num_threads or cores, self.batch_size)
-        scratch = [make_scratch(self._plan, self._luts) for _ in range(threads)]
+        scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
         shared = (*self._memory.values(), *self._rom, self._prop, self._ntsc, self._options, self._sticky, self._actions,
                   self._plan, self._luts)  # fmt: skip
         slots = num_envs // self.batch_size + 1  # batches under way at a time: no two of them with the same machine

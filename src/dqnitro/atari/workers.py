@@ -55,7 +55,9 @@ class Job:
 class Workers:
     """`threads` threads, started when the first job needs them.
 
-    `work(control, worker, stay)` does places of jobs: with `stay` until the end, otherwise until no place is left.
+    `work(control, worker, stay)` does places of jobs: with `stay` until the end, otherwise until no place is left. Workers
+    are numbered 0 to threads - 1, and the caller is number `threads`: it has the queue of the last thread, but may be at work
+    beside it (which is awake for a while after a `start`), so it must not have the same scratch.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Workers:
         if others > 0:
             self._ensure()
         job = self._publish(batch, others, last=False)
-        self._work(self._control, self.threads - 1, False)
+        self._work(self._control, self.threads, False)
         self.wait(job)
 
     def is_done(self, job: int) -> bool:
