@@ -171,9 +171,14 @@ class AtariVec(VectorEnv):
         self._workers.run(batch)
         return self._collect(batch)
 
-    def send(self, actions: np.ndarray) -> None:
-        """Start a step of the environments that the last `recv` (or `reset`) returned."""
+    def send(self, actions: np.ndarray, look: np.ndarray | None = None) -> None:
+        """Start a step of the environments that the last `recv` (or `reset`) returned.
+
+        Those in the mask `look` do not step: they only show their observation again (after `put_state`, a new one).
+        """
         batch = self._batch_of(actions)
+        if look is not None:
+            batch.commands[look] = stepper.LOOK
         if not self._waiting:
             self._start(batch)
             return
@@ -228,6 +233,16 @@ class AtariVec(VectorEnv):
             array[...] = state[key]
         self._waiting = [(int(i), int(c), int(s), int(a), f) for i, c, s, a, f in state["waiting"].tolist()]
         self._last_ids = state["last_ids"].astype(np.int32) if len(state["last_ids"]) else None
+
+    def put_state(self, i: int, state: dict[str, np.ndarray]) -> None:
+        """Environment `i` goes on from the state of an environment with `num_envs=1` and otherwise the same arguments."""
+        if self._flight:
+            raise RuntimeError("put_state() while a step is under way. hint: call recv() first")
+        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._options):
+            raise ValueError("this state is of another game or has other options. hint: same arguments but num_envs=1")
+        for key, array in self._memory.items():
+            if len(array):  # without screens of their own machines share their thread's
+                array[i] = state[key][0]
 
     # ---- batches
 

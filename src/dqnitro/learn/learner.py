@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,15 +18,16 @@ from dqnitro.errors import DivergedError
 from dqnitro.learn.acting import CopiedNetwork, SameNetwork
 from dqnitro.learn.wrappers import Parts, wrap
 
+Loss = Callable[[nn.Module, Any, Batch], tuple[Tensor, Tensor]]
 
-def make_loss(
-    config: Config, parts: Parts, atoms: Tensor | None
-) -> Callable[[nn.Module, nn.Module, Batch], tuple[Tensor, Tensor]]:
-    """The loss of a batch and each sample's error (the priority of prioritised replay)."""
 
-    def loss(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> tuple[Loss, Loss]:
+    """The loss of a batch and each sample's error (the priority of prioritised replay), twice: given the target network,
+    and given what that network says about `batch.obs_t`.
+    """
+
+    def given(online: nn.Module, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         out_tm1 = parts.forward(online, batch.obs_tm1)
-        out_t = parts.quiet(target, batch.obs_t)
         q_t = dqn.q_values(out_t, atoms)
         selector = dqn.q_values(parts.quiet(online, batch.obs_t), atoms) if config.double else q_t
         if atoms is None:
@@ -39,7 +41,10 @@ def make_loss(
             td = each
         return (each * batch.weight).mean(), td.detach()
 
-    return parts.around_loss(loss)
+    def loss(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        return given(online, parts.quiet(target, batch.obs_t), batch)
+
+    return parts.around_loss(loss), given
 
 
 def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
@@ -75,7 +80,8 @@ class Learner:
         self.sync_target()
         self._atoms = dqn.support(head, self.device) if head.categorical else None
         self._optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
-        self._loss = make_loss(config, parts, self._atoms)
+        self._loss, self.loss_given = make_losses(config, parts, self._atoms)
+        self.quiet = parts.quiet
         self._copy, self._step = parts.copy, parts.step
         if acting is None:
             self._actor = SameNetwork(self.online, parts.act, parts.copy, self._atoms)
