@@ -20,10 +20,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize, roms, stepper
-from .batches import Batch, Buffers, check, machine_of, make_memory, make_scratch, seeds_of
+from .batches import Batch, Buffers, check, machine_of, make_memory, make_scratch, make_workers, seeds_of
 from .options import chosen_of, make_options
 from .stick import from_stick, stick_space
-from .workers import Workers
 
 # A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
 _UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
@@ -104,8 +103,15 @@ class AtariVec(VectorEnv):
 
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = min(num_threads or cores, self.batch_size)
-        self._workers = Workers(threads, thread_affinity_offset)
-        self._scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
+        scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
+        shared = (*self._memory.values(), *self._rom, self._prop, self._ntsc, self._options, self._sticky, self._actions,
+                  self._plan, self._luts)  # fmt: skip
+        slots = num_envs // self.batch_size + 1  # batches under way at a time: no two of them with the same machine
+        self._workers = make_workers(shared, scratch, threads, slots, thread_affinity_offset)
+        n = self.batch_size
+        self._in_order, self._no_commands, self._no_seeds = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._full_strength = np.ones(n, np.float32)
+        self._late: np.ndarray | None = None  # environments whose next step is a new game, if there are any
         self._buffers = Buffers((self.batch_size, *shape))
         self._flight: deque[Batch] = deque()
         self._waiting: list[tuple[int, int, int, int, float]] = []
@@ -129,14 +135,20 @@ class AtariVec(VectorEnv):
                 raise RuntimeError("partial resets need batch_size == num_envs")
         seeds = seeds_of(seed, len(chosen), first=self._last_ids is None)
         self._drop_flight()
-        commands = np.full(self.num_envs, stepper.LOOK)
+        commands = np.full(self.num_envs, stepper.LOOK, np.int64)
         given = np.zeros(self.num_envs, np.int64)
         commands[chosen] = np.where(seeds >= 0, stepper.SEEDED_RESET, stepper.RESET)
         given[chosen] = seeds
-        for k in range(self.num_envs):
-            self._waiting.append((k, int(commands[k]), int(given[k]), 0, 1.0))
-        self._launch()
-        obs, _, _, _, info = self.recv()
+        if self.batch_size == self.num_envs:
+            ids = np.arange(self.num_envs, dtype=np.int32)
+            batch = Batch(self, self._in_order, 0, ids, commands, given, self._no_commands, self._full_strength)
+            self._workers.run(batch)
+            obs, _, _, _, info = self._collect(batch)
+        else:
+            for k in range(self.num_envs):
+                self._waiting.append((k, int(commands[k]), int(given[k]), 0, 1.0))
+            self._launch()
+            obs, _, _, _, info = self.recv()
         info.pop("final_obs", None)
         return obs, info
 
@@ -147,7 +159,7 @@ class AtariVec(VectorEnv):
             self.send(actions)
             return self.recv()
         batch = self._batch_of(actions)
-        self._workers.run(batch.job)
+        self._workers.run(batch)
         return self._collect(batch)
 
     def send(self, actions: np.ndarray, look: np.ndarray | None = None) -> None:
@@ -155,13 +167,11 @@ class AtariVec(VectorEnv):
 
         Those in the mask `look` do not step: they only show their observation again (after `put_state`, a new one).
         """
-        batch = self._batch_of(actions)
-        if look is not None:
-            batch.commands[look] = stepper.LOOK
+        batch = self._batch_of(actions, look)
         if not self._waiting:
             self._start(batch)
             return
-        rows = zip(batch.ids, batch.commands, batch.seeds, batch.actions, batch.strengths, strict=True)
+        rows = zip(*batch.inputs[1:], strict=True)
         self._waiting.extend((int(i), int(c), int(s), int(a), float(f)) for i, c, s, a, f in rows)
         self._launch()
 
@@ -225,12 +235,12 @@ class AtariVec(VectorEnv):
 
     # ---- batches
 
-    def _batch_of(self, actions: np.ndarray) -> Batch:
+    def _batch_of(self, actions: np.ndarray, look: np.ndarray | None = None) -> Batch:
         if self._last_ids is None:
             raise RuntimeError("send() called before reset(). hint: reset() first")
         assert isinstance(actions, np.ndarray), f"actions must be a NumPy array, got {type(actions)}"
         n = self.batch_size
-        strengths = None
+        strengths = self._full_strength
         if self.continuous:
             assert actions.dtype == np.float32, f"actions must be float32, got {actions.dtype}"
             assert actions.shape == (n, 3), f"{actions.shape=}, {self.batch_size=}"
@@ -242,7 +252,13 @@ class AtariVec(VectorEnv):
         actions = actions.astype(np.int64)  # a copy: the caller may change its array while we work
         if actions.min() < 0 or actions.max() >= len(self._actions):
             raise ValueError(f"actions must be in 0..{len(self._actions) - 1}, got {actions}. hint: see action_space")
-        return Batch(self, self._last_ids, actions=actions, strengths=strengths)
+        # a new game takes as long as some 25 steps: whoever has one begins first, so that nobody waits for it at the end
+        order, long, commands = self._in_order, 0, self._no_commands
+        if look is not None and look.any():
+            commands = np.where(look, stepper.LOOK, stepper.STEP)
+        elif self._late is not None:
+            order, long = np.argsort(~self._late, kind="stable"), int(np.count_nonzero(self._late))
+        return Batch(self, order, long, self._last_ids, commands, self._no_seeds, actions, strengths)
 
     def _launch(self) -> None:
         """Start as many whole batches as are waiting."""
@@ -250,19 +266,16 @@ class AtariVec(VectorEnv):
         while len(self._waiting) >= n:
             ids, commands, seeds, actions, strengths = zip(*self._waiting[:n], strict=True)
             del self._waiting[:n]
-            batch = Batch(
-                self, np.array(ids, np.int32), np.array(commands), np.array(seeds, np.int64), np.array(actions),
-                np.array(strengths, np.float32),
-            )  # fmt: skip
-            self._start(batch)
+            todo = *(np.array(v, np.int64) for v in (commands, seeds, actions)), np.array(strengths, np.float32)
+            self._start(Batch(self, self._in_order, 0, np.array(ids, np.int32), *todo))
 
     def _start(self, batch: Batch) -> None:
         """Hand a batch to the threads, after those that it shares machines with (sent twice without a recv)."""
         for earlier in self._flight:
             if np.isin(batch.ids, earlier.ids).any():
                 earlier.job.wait()
+        batch.job = self._workers.start(batch)
         self._flight.append(batch)
-        self._workers.start(batch.job)
 
     def _drop_flight(self) -> None:
         while self._flight:
@@ -278,9 +291,12 @@ class AtariVec(VectorEnv):
             "frame_number": r[stepper.R_FRAMES],
             "episode_frame_number": r[stepper.R_EPISODE_FRAMES],
         }
+        terminated, truncated = batch.flags
+        ended = batch.flags.any()
+        self._late = terminated | truncated if ended and not self._same_step else None
         if batch.final_obs is not None:
-            if batch.terminated.any() or batch.truncated.any():
+            if ended:
                 info["final_obs"] = batch.final_obs
             else:
                 self._unused_final = batch.final_obs
-        return batch.obs, r[stepper.R_REWARD], batch.terminated, batch.truncated, info
+        return batch.obs, r[stepper.R_REWARD], terminated, truncated, info
