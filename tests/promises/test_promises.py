@@ -24,6 +24,7 @@ TOLERANCE = {
     "one-pass-adam": 1e-4,
     "side-by-side": 1e-4,
     "float16": 1e-2,
+    "cuda-graphs": 1e-4,
     "play-on-cpu": 1e-4,
     "play-on-second-gpu": 1e-4,
 }  # seen: 2e-8, 2e-8, 2e-8, 3e-3
@@ -32,6 +33,7 @@ ON_GPU = (
     "play-on-cpu",
     "play-on-second-gpu",
     "float16",
+    "cuda-graphs",
     "all-on-gpu",
 )  # promised for a learner on a GPU
 # Learning rungs are asked whether they change the run at all, and for that a small batch and a small layer do.

@@ -21,6 +21,7 @@ from dqnitro.ladder.rung import (
     needs_cuda_console,
     needs_float16,
     needs_gpu,
+    needs_host_loop,
     needs_images,
     needs_pillow,
     needs_python_resize,
@@ -152,7 +153,7 @@ SAME_RUN = (
         "distinct-patches", "close", with_wrapper("distinct-patches"),
         "Convolves every distinct patch of a batch once: most of an Atari picture is background, and what moves looks the same in many samples. "
         "Otherwise the passes of written-out.",
-        "Pictures in which nothing repeats: finding that out is a tenth of the work.",
+        "Pictures in which nothing repeats: there it is slower than written-out.",
         first_reason(needs_images, needs_stack_of_four, needs_cpu_bfloat16),
         replaces=("torchscript", "float16", "compile", "written-out"),
     ),
@@ -168,6 +169,12 @@ SAME_RUN = (
         "The cores wait less for each other.",
         "Large batches, whose products keep all cores busy by themselves.", first_reason(needs_cpu, needs_two_cores),
         replaces=("compile",),
+    ),
+    Rung(
+        "cuda-graphs", "close", with_wrapper("cuda-graphs"),
+        "Records the update and the acting pass as CUDA graphs: the host starts one graph instead of some hundred small kernels.",
+        "Large batches, whose kernels take longer than starting them.", first_reason(needs_host_loop, needs_gpu),
+        replaces=("torchscript", "float16"),
     ),
 )  # fmt: skip
 
@@ -353,7 +360,7 @@ OTHER_LEARNING = (
         first_reason(atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
         notes_say="CuLE, an emulator in CUDA, is a heading there; no figure.",
         replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
-                  "pillow-resize", "pinned-copies", "torchscript", "float16"),
+                  "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs"),
     ),
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.errors import ConfigError
-from dqnitro.learn.beside import Beside, Wait
+from dqnitro.learn.beside import Beside
 
 if TYPE_CHECKING:
     from dqnitro.learn.written_out import WrittenOut
@@ -92,6 +92,7 @@ class Parts:
     around_loss: Callable[[Callable[..., Any]], Callable[..., Any]]  # around the whole loss function
     copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
     step: Stepper
+    around_update: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f  # around loss and step, on a GPU
     beside: Beside = field(default_factory=Beside)  # a second thread, for whoever can use it
 
 
@@ -102,7 +103,8 @@ def plain_parts(device: str) -> Parts:
         return network(obs)
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=lr, eps=eps)
+        # The same operations on the same numbers as torch's default on a CPU, but two of them overwrite their input.
+        return torch.optim.Adam(parameters, lr=lr, eps=eps, foreach=True)
 
     def same(x: Any) -> Any:
         return x
@@ -294,31 +296,63 @@ def side_by_side(parts: Parts, device: str) -> Parts:
         )
     beside = parts.beside
     beside.on = True
-    under_way: list[tuple[nn.Module, Tensor, Wait]] = []
+    made: dict[str, tuple[nn.Module, Tensor, Tensor]] = {}
 
-    def quiet(network: nn.Module, obs: Tensor) -> Tensor:
-        if under_way and under_way[0][0] is network and under_way[0][1] is obs:
-            return under_way.pop()[2]()
-        return parts.quiet(network, obs)
+    def or_made(kind: str, other: Forward) -> Forward:
+        def forward(network: nn.Module, obs: Tensor) -> Tensor:
+            if kind in made and made[kind][0] is network and made[kind][1] is obs:
+                return made.pop(kind)[2]
+            return other(network, obs)
+
+        return forward
 
     def around_loss(f: Callable[..., Any]) -> Callable[..., Any]:
         def loss(online: nn.Module, target: nn.Module, batch: Batch) -> Any:
+            made.clear()
             with beside.halves() as start:
-                under_way[:] = [(target, batch.obs_t, start(parts.quiet, target, batch.obs_t))]
+                wait = start(parts.quiet, target, batch.obs_t)
                 try:
-                    return f(online, target, batch)
+                    made["online"] = (online, batch.obs_tm1, parts.forward(online, batch.obs_tm1))
                 finally:
-                    while under_way:  # the loss failed before it asked
-                        under_way.pop()[2]()
+                    made["target"] = (target, batch.obs_t, wait())
+            return f(online, target, batch)
 
         return parts.around_loss(loss)
 
-    return replace(parts, quiet=quiet, around_loss=around_loss)
+    forward, quiet = or_made("online", parts.forward), or_made("target", parts.quiet)
+    return replace(parts, forward=forward, quiet=quiet, around_loss=around_loss)
 
 
 def compiled(parts: Parts, device: str) -> Parts:
     """`torch.compile` around the loss: forward and backward become a few fused kernels. Costs tens of seconds once."""
     return replace(parts, around_loss=lambda f: torch.compile(parts.around_loss(f), dynamic=False))
+
+
+def cuda_graphs(parts: Parts, device: str) -> Parts:
+    """The update and the acting pass as CUDA graphs: one start instead of some hundred. On the CPU there is nothing to record."""
+    if torch.device(device).type != "cuda":
+        return parts
+    from dqnitro.learn.graphs import Graphed
+
+    graphs: weakref.WeakKeyDictionary[nn.Module, Graphed] = weakref.WeakKeyDictionary()
+
+    def act(network: nn.Module, obs: Tensor) -> Tensor:
+        if not obs.is_cuda:  # a copy of the network that acts on the CPU
+            return parts.act(network, obs)
+        if network not in graphs:
+            whole: Any = weakref.proxy(network)  # a graph that held its key would never be forgotten
+            graphs[network] = Graphed(lambda x: (parts.act(whole, x),))
+        return graphs[network](obs)[0]
+
+    def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
+        optimizer = parts.make_optimizer(parameters, lr, eps)
+        for group in optimizer.param_groups:
+            group["capturable"] = True  # its step counter lies on the card, where a graph can count
+        return optimizer
+
+    return replace(
+        parts, act=act, make_optimizer=make_optimizer, around_update=lambda f: Graphed(parts.around_update(f))
+    )
 
 
 WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
@@ -335,6 +369,7 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "distinct-patches": distinct_patches,
     "side-by-side": side_by_side,
     "compile": compiled,
+    "cuda-graphs": cuda_graphs,
 }
 # A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
 EXCLUDE = (
@@ -343,6 +378,8 @@ EXCLUDE = (
     *((other, "compile") for other in ("written-out", "side-by-side")),
     *(("distinct-patches", other) for other in ("torchscript", "float16", "written-out", "compile")),
     *(("one-pass-adam", other) for other in ("fused-adam", "float16")),
+    # Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
+    *(("cuda-graphs", other) for other in ("torchscript", "float16")),
 )
 
 
