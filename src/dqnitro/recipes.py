@@ -132,7 +132,6 @@ def _fast(env_id: str) -> Plan:
     """The baseline's run, but for rounding, as fast as one process gets it."""
     wanted = (
         "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches", "one-pass-adam",
-        "side-by-side",
     )  # fmt: skip
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
 

@@ -67,7 +67,6 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "written-out": ("acting", "loss", "backward"),
     "distinct-patches": ("acting", "loss", "backward"),
     "one-pass-adam": ("acting", "optimiser"),
-    "side-by-side": ("loss", "backward"),
     "compile": ("loss", "backward", "copies"),
 }
 ANY_WRAPPER = ("loss", "backward")  # what is wrapped around an update is there to make these faster

@@ -164,13 +164,6 @@ SAME_RUN = (
         replaces=("fused-adam", "float16"),
     ),
     Rung(
-        "side-by-side", "close", with_wrapper("side-by-side"),
-        "The target's pass runs in a second thread beside the online network's, half of the cores each; above distinct-patches the weights' gradients, too. "
-        "The cores wait less for each other.",
-        "Large batches, whose products keep all cores busy by themselves.", first_reason(needs_cpu, needs_two_cores),
-        replaces=("compile",),
-    ),
-    Rung(
         "cuda-graphs", "close", with_wrapper("cuda-graphs"),
         "Records the update and the acting pass as CUDA graphs: the host starts one graph instead of some hundred small kernels.",
         "Large batches, whose kernels take longer than starting them.", first_reason(needs_host_loop, needs_gpu),

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dqnitro.learn.half import Half
+from dqnitro.learn.half import Half, flat
 from dqnitro.learn.patches import to_float, to_half
 
 # Moments of weights that get no gradient any more shrink until rounding stops them, at numbers so small that a CPU takes two to
@@ -80,12 +80,6 @@ def step_half(
         copy[i] = to_half(p[i])
 
 
-def flat(x: Tensor) -> np.ndarray:
-    """All numbers in the order in which they lie in memory."""
-    whole = x.detach().as_strided((x.numel(),), (1,))
-    return (whole.view(torch.uint16) if x.dtype == torch.bfloat16 else whole).numpy()
-
-
 class OnePassAdam(torch.optim.Adam):
     """`torch.optim.Adam` on a CPU, with the same state under the same names."""
 
@@ -133,28 +127,30 @@ class OnePassAdam(torch.optim.Adam):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            beta1, beta2 = group["betas"]
-            for p in group["params"]:
-                half = Half.of(p)
-                from_half = half is not None and half.has_gradient
-                if not from_half and p.grad is None:
-                    continue
-                arrays = self._memory(p)
-                t = float(self.state[p]["step"].add_(1))
-                size, root = group["lr"] / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)
-                numbers = [np.float32(x) for x in (self.scale, beta1, beta2, size, root, group["eps"])]
-                if from_half:
-                    assert half is not None and half.gradient is not None and half.copy is not None
-                    step_half(*arrays, flat(half.gradient), flat(half.copy), *numbers)
+            halves = {p: half for p in group["params"] if (half := Half.of(p)) is not None and half.has_gradient}
+            moving = [p for p in group["params"] if p in halves or p.grad is not None]
+            memory = [self._memory(p) for p in moving]
+            steps = [self.state[p]["step"] for p in moving]
+            torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]
+            numbers: dict[float, tuple[np.float32, ...]] = {}
+            for p, arrays, step in zip(moving, memory, steps, strict=True):
+                t = step.item()
+                if t not in numbers:
+                    numbers[t] = self._numbers(group, t)
+                if p in halves:
+                    step_half(*arrays, *halves[p].arrays, *numbers[t])
                 else:
-                    assert p.grad is not None
                     g = p.grad if p.grad.stride() == p.stride() else torch.empty_like(p).copy_(p.grad)
-                    step_float(*arrays, flat(g), *numbers)
+                    step_float(*arrays, flat(g), *numbers[t])
             torch.autograd.graph.increment_version(group["params"])  # written past torch's own operations
-            for p in group["params"]:
-                half = Half.of(p)
-                if half is not None and half.has_gradient:
-                    half.version = p._version
+            for p, half in halves.items():
+                half.version = p._version
+
+    def _numbers(self, group: dict[str, Any], t: float) -> tuple[np.float32, ...]:
+        """All that step t multiplies with."""
+        beta1, beta2 = group["betas"]
+        size, root = group["lr"] / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)
+        return tuple(np.float32(x) for x in (self.scale, beta1, beta2, size, root, group["eps"]))
 
 
 class OnePassStep:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dqnitro.learn import patches
-from dqnitro.learn.beside import Beside, Start, Wait, now
 from dqnitro.learn.written_out import SCALE, Copies, Dense
 
 ROWS = 64  # rows of a product are rounded up to this: oneDNN makes and keeps code for every shape it meets
@@ -106,12 +105,12 @@ class Layer:
     def _rows(self) -> int:
         return -(-self.count // ROWS) * ROWS
 
-    def forward(self, below: Memory, weight: Tensor, bias: Tensor) -> None:
+    def forward(self, below: Memory, weights: Tensor, bias: Tensor) -> None:
         n, rows, inputs = self._numbers, self._rows, self._inputs
         patches.gather_rows(
             below.words, n.ids[self._i], n.firsts[self._i][: self.count], *self._where, self._patches[:rows]
         )
-        torch.addmm(bias, inputs.tensor[:rows], matrix(weight).t(), out=self.outputs.tensor[:rows])
+        torch.addmm(bias, inputs.tensor[:rows], weights.t(), out=self.outputs.tensor[:rows])
 
     def backward(self) -> Tensor:
         """From the total over all places to before the ReLU. The gradient of the bias comes along."""
@@ -122,10 +121,10 @@ class Layer:
     def weight_gradient(self, gradient: Tensor, weight: Tensor) -> Tensor:
         return unmatrix(gradient.t() @ self._inputs.tensor[: self._rows], weight)
 
-    def send_back(self, gradient: Tensor, weight: Tensor, below: Layer) -> None:
+    def send_back(self, gradient: Tensor, weights: Tensor, below: Layer) -> None:
         """To the total of the layer below."""
         n = self._numbers
-        torch.mm(gradient, matrix(weight), out=self._back.tensor[: len(gradient)])
+        torch.mm(gradient, weights, out=self._back.tensor[: len(gradient)])
         patches.sum_rows(
             self._parts, n.ids[self._i], n.firsts[self._i][: self.count], *self._where, below.total[: below.count]
         )
@@ -176,8 +175,8 @@ class Kept:
 class Distinct:
     """Passes over the distinct patches; over everything where the observations are not what the numbering is written for."""
 
-    def __init__(self, beside: Beside | None = None) -> None:
-        self._dense, self._beside = Dense(), beside or Beside()
+    def __init__(self) -> None:
+        self._dense = Dense()
         self._spare: dict[Any, list[Kept]] = {}
 
     def run(self, copies: Copies, obs: Tensor) -> tuple[list[Tensor], Any]:
@@ -192,8 +191,7 @@ class Distinct:
     def run_backward(self, copies: Copies, kept: Any, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
         if not isinstance(kept, Kept):
             return self._dense.run_backward(copies, kept, gradients)
-        with self._beside.halves() as start:
-            return run_backward(copies, kept, gradients, start)
+        return run_backward(copies, kept, gradients)
 
     def done(self, kept: Any) -> None:
         if isinstance(kept, Kept):
@@ -205,7 +203,7 @@ def run(copies: Copies, kept: Kept) -> list[Tensor]:
     w, n = copies.weights, len(copies.convolutions)
     below = kept.blocks
     for i, layer in enumerate(kept.layers):
-        layer.forward(below, w[2 * i], w[2 * i + 1])
+        layer.forward(below, copies.derived(i, matrix), w[2 * i + 1])
         below = layer.outputs
     patches.spread(below.bits, kept.places, kept.channels)
     kept.hidden, outputs = [], []
@@ -218,32 +216,18 @@ def run(copies: Copies, kept: Kept) -> list[Tensor]:
     return outputs
 
 
-def stream_gradients(copies: Copies, kept: Kept, s: int, g: Tensor, g_h: Tensor) -> list[Tensor | None]:
-    """Of the weights and biases of a stream."""
-    g_w = copies.gradient(2 * len(kept.layers) + 4 * s, g_h, kept.pictures.tensor)
-    return [g_w, g_h.sum(0, dtype=torch.float32), g.t() @ kept.hidden[s][1], g.sum(0)]
-
-
-def convolution_gradients(copies: Copies, kept: Kept, i: int, g: Tensor) -> list[Tensor | None]:
-    """Of the weights and biases of a convolution."""
-    layer = kept.layers[i]
-    g_w = layer.weight_gradient(g, copies.weights[2 * i]).to(torch.float32, memory_format=copies.memory_format)
-    return [g_w.mul_(SCALE) if i == 0 else g_w, torch.from_numpy(layer.bias.copy())]
-
-
-def run_backward(copies: Copies, kept: Kept, gradients: tuple[Tensor, ...], start: Start = now) -> list[Tensor | None]:
-    """The gradients of all parameters, float32, in the order of `copies.source`; None where the optimiser has it already.
-
-    Here the gradients of the layers' inputs, one after the other; those of weights, which nothing waits for, by `start`.
-    """
+def run_backward(copies: Copies, kept: Kept, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
+    """The gradients of all parameters, float32, in the order of `copies.source`; None where the optimiser has it already."""
     w, n = copies.weights, len(copies.convolutions)
-    of_streams: list[Wait] = []
-    of_convolutions: list[Wait] = []
+    of_streams: list[Tensor | None] = []
+    of_convolutions: list[Tensor | None] = []
     g_flat: Tensor | None = None
     for s, g in enumerate(gradients):
         hidden_w, _, output_w, _ = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
-        g_h = torch.ops.aten.threshold_backward((g @ output_w).to(torch.bfloat16), kept.hidden[s][0], 0)
-        of_streams.append(start(stream_gradients, copies, kept, s, g, g_h))
+        h, h32 = kept.hidden[s]
+        g_h = torch.ops.aten.threshold_backward((g @ output_w).to(torch.bfloat16), h, 0)
+        g_w = copies.gradient(2 * n + 4 * s, g_h, kept.pictures.tensor)
+        of_streams += [g_w, g_h.sum(0, dtype=torch.float32), g.t() @ h32, g.sum(0)]
         back = g_h @ hidden_w
         g_flat = back if g_flat is None else g_flat + back
     assert g_flat is not None
@@ -251,8 +235,10 @@ def run_backward(copies: Copies, kept: Kept, gradients: tuple[Tensor, ...], star
     parts = g_flat.view(torch.uint16).numpy().reshape(kept.channels.shape)
     patches.sum_spread(parts, kept.places, top.total[: top.count])
     for i in range(n - 1, -1, -1):
-        g = kept.layers[i].backward()
-        of_convolutions.append(start(convolution_gradients, copies, kept, i, g))
+        layer = kept.layers[i]
+        g = layer.backward()
+        g_w = layer.weight_gradient(g, w[2 * i]).to(torch.float32, memory_format=copies.memory_format)
+        of_convolutions = [g_w.mul_(SCALE) if i == 0 else g_w, torch.from_numpy(layer.bias.copy()), *of_convolutions]
         if i:
-            kept.layers[i].send_back(g, w[2 * i], kept.layers[i - 1])
-    return [g for wait in (*reversed(of_convolutions), *of_streams) for g in wait()]
+            layer.send_back(g, copies.derived(i, matrix), kept.layers[i - 1])
+    return of_convolutions + of_streams

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
+
+
+def flat(x: Tensor) -> np.ndarray:
+    """All numbers in the order in which they lie in memory; bfloat16, which NumPy has not, as bits."""
+    if x.dtype == torch.float32 and x.is_contiguous():
+        return x.detach().numpy().reshape(-1)
+    whole = x.detach().as_strided((x.numel(),), (1,))
+    return (whole.view(torch.uint16) if x.dtype == torch.bfloat16 else whole).numpy()
 
 
 class Half:
@@ -16,6 +25,7 @@ class Half:
         self.gradient: Tensor | None = None
         self.has_gradient = False
         self.copy: Tensor | None = None
+        self.arrays: tuple[np.ndarray, ...] = ()  # both, for NumPy
         self.version: int | None = None  # the parameter's when the copy was written; None: never
 
     @staticmethod
@@ -29,3 +39,4 @@ class Half:
         half = getattr(parameter, "half", None)
         if isinstance(half, Half):
             half.copy, half.gradient, half.version = copy, torch.empty_like(copy), None
+            half.arrays = (flat(half.gradient), flat(copy))

@@ -8,15 +8,14 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from dqnitro.dqn import Batch, ConvNetwork
+from dqnitro.dqn import ConvNetwork
 from dqnitro.errors import ConfigError
-from dqnitro.learn.beside import Beside
 
 if TYPE_CHECKING:
     from dqnitro.learn.written_out import WrittenOut
@@ -93,7 +92,6 @@ class Parts:
     copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
     step: Stepper
     around_update: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f  # around loss and step, on a GPU
-    beside: Beside = field(default_factory=Beside)  # a second thread, for whoever can use it
 
 
 def plain_parts(device: str) -> Parts:
@@ -264,7 +262,7 @@ def distinct_patches(parts: Parts, device: str) -> Parts:
 
     if torch.device(device).type != "cpu":
         raise ConfigError("wrapper distinct-patches is for a learner on the CPU", "on a GPU take bfloat16")
-    return _by_hand(parts, WrittenOut(Distinct(parts.beside)))
+    return _by_hand(parts, WrittenOut(Distinct()))
 
 
 def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
@@ -284,43 +282,6 @@ def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
         parts, forward=or_else(passes.forward, parts.forward), quiet=or_else(passes.quiet, parts.quiet),
         act=or_else(passes.act, parts.act), make_optimizer=make_optimizer,
     )  # fmt: skip
-
-
-def side_by_side(parts: Parts, device: str) -> Parts:
-    """The target's pass in a second thread while the online network's runs, each with half of the cores; `distinct-patches`
-    makes the gradients of its weights there, too.
-    """
-    if torch.device(device).type != "cpu":
-        raise ConfigError(
-            "wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue of work"
-        )
-    beside = parts.beside
-    beside.on = True
-    made: dict[str, tuple[nn.Module, Tensor, Tensor]] = {}
-
-    def or_made(kind: str, other: Forward) -> Forward:
-        def forward(network: nn.Module, obs: Tensor) -> Tensor:
-            if kind in made and made[kind][0] is network and made[kind][1] is obs:
-                return made.pop(kind)[2]
-            return other(network, obs)
-
-        return forward
-
-    def around_loss(f: Callable[..., Any]) -> Callable[..., Any]:
-        def loss(online: nn.Module, target: nn.Module, batch: Batch) -> Any:
-            made.clear()
-            with beside.halves() as start:
-                wait = start(parts.quiet, target, batch.obs_t)
-                try:
-                    made["online"] = (online, batch.obs_tm1, parts.forward(online, batch.obs_tm1))
-                finally:
-                    made["target"] = (target, batch.obs_t, wait())
-            return f(online, target, batch)
-
-        return parts.around_loss(loss)
-
-    forward, quiet = or_made("online", parts.forward), or_made("target", parts.quiet)
-    return replace(parts, forward=forward, quiet=quiet, around_loss=around_loss)
 
 
 def compiled(parts: Parts, device: str) -> Parts:
@@ -367,7 +328,6 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "bfloat16": bfloat16,
     "written-out": written_out,
     "distinct-patches": distinct_patches,
-    "side-by-side": side_by_side,
     "compile": compiled,
     "cuda-graphs": cuda_graphs,
 }
@@ -375,7 +335,7 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
 EXCLUDE = (
     *(("torchscript", other) for other in ("compile", "float16", "bfloat16", "written-out")),
     *(("float16", other) for other in ("bfloat16", "written-out")),
-    *((other, "compile") for other in ("written-out", "side-by-side")),
+    ("written-out", "compile"),
     *(("distinct-patches", other) for other in ("torchscript", "float16", "written-out", "compile")),
     *(("one-pass-adam", other) for other in ("fused-adam", "float16")),
     # Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
@@ -384,13 +344,12 @@ EXCLUDE = (
 
 
 def wrap(names: tuple[str, ...], device: str) -> Parts:
-    """Put the named wrappers on, first name innermost; `side-by-side` is always the outermost."""
+    """Put the named wrappers on, first name innermost."""
     for a, b in EXCLUDE:
         if a in names and b in names:
             raise ConfigError(f"wrappers {a} and {b} exclude each other", "leave one of them out")
     parts = plain_parts(device)
-    # It starts a whole pass, so it has to see what all others made of it.
-    for name in sorted(names, key=lambda n: n == "side-by-side"):
+    for name in names:
         if name not in WRAPPERS:
             raise ConfigError(f"unknown wrapper {name!r}", f"the wrappers are {', '.join(WRAPPERS)}")
         parts = WRAPPERS[name](parts, device)

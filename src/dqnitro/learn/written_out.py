@@ -9,6 +9,7 @@ The slow twin is the network itself: tests compare values and gradients with it.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -38,6 +39,7 @@ class Copies:
             Half.fill_in(self.source[i], made)
         self.weights: list[Tensor] = []  # in the order of `source`
         self._versions: list[int] = []
+        self._derived: dict[int, Tensor] = {}
 
     def refresh(self) -> None:
         """Convert again if a parameter was written to since the last time.
@@ -49,6 +51,7 @@ class Copies:
         if versions == self._versions:
             return
         self._versions = versions
+        self._derived.clear()
         self.weights = [p.detach() for p in self.source]
         old: list[Tensor] = []
         new: list[Tensor] = []
@@ -63,6 +66,12 @@ class Copies:
         torch.mul(self.weights[0], SCALE, out=self._made[0])
         for i, made in zip(self._half, self._made, strict=True):
             self.weights[i] = made
+
+    def derived(self, i: int, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """What `make` makes of the weights of convolution i; kept until they change."""
+        if i not in self._derived:
+            self._derived[i] = make(self.weights[2 * i])
+        return self._derived[i]
 
     def gradient(self, i: int, g: Tensor, x: Tensor) -> Tensor | None:
         """`g.t() @ x` as float32, or as the optimiser wants it: then in its own place, and None."""
