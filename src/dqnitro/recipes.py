@@ -131,7 +131,7 @@ def _plan_if_possible(name: str, base: Config, wanted: tuple[str, ...]) -> Plan:
 def _fast(env_id: str) -> Plan:
     """The baseline's run, but for rounding, as fast as one process gets it."""
     wanted = (
-        "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches", "one-pass-adam",
+        "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches",
     )  # fmt: skip
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
 
@@ -163,7 +163,7 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
     small = ("small-frame", "small-network") if atari_game(env_id) in SEEN_SMALL else ()
     wanted = (
         "frame-replay", "console", "eight-envs", "four-steps-per-update", *small, "three-step", "double", "quick-rate",
-        "fused-adam", "channels-last", "bfloat16", "distinct-patches", "one-pass-adam",
+        "fused-adam", "channels-last", "bfloat16", "distinct-patches",
     )  # fmt: skip
     if atari_game(env_id) is None:
         return _plan_if_possible("auto", base, wanted)
