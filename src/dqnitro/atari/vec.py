@@ -118,7 +118,7 @@ class AtariVec(VectorEnv):
         slots = num_envs // self.batch_size + 1  # batches under way at a time: no two of them with the same machine
         self._workers = make_workers(shared, scratch, threads, slots, thread_affinity_offset)
         n = self.batch_size
-        self._in_order, self._no_commands, self._no_seeds = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._in_order, self._all_step, self._no_seeds = np.arange(n), np.full(n, stepper.STEP), np.zeros(n, np.int64)
         self._full_strength = np.ones(n, np.float32)
         self._late: np.ndarray | None = None  # environments whose next step is a new game, if there are any
         self._buffers = Buffers((self.batch_size, *shape))
@@ -150,7 +150,7 @@ class AtariVec(VectorEnv):
         given[chosen] = seeds
         if self.batch_size == self.num_envs:
             ids = np.arange(self.num_envs, dtype=np.int32)
-            batch = Batch(self, self._in_order, 0, ids, commands, given, self._no_commands, self._full_strength)
+            batch = Batch(self, self._in_order, 0, ids, commands, given, self._no_seeds, self._full_strength)
             self._workers.run(batch)
             obs, _, _, _, info = self._collect(batch)
         else:
@@ -176,9 +176,8 @@ class AtariVec(VectorEnv):
 
         Those in the mask `look` do not step: they only show their observation again (after `put_state`, a new one).
         """
-        batch = self._batch_of(actions)
-        if look is not None:
-            batch.commands[look] = stepper.LOOK
+        commands = None if look is None else np.where(look, stepper.LOOK, stepper.STEP)
+        batch = self._batch_of(actions, commands)
         if not self._waiting:
             self._start(batch)
             return
@@ -257,7 +256,7 @@ class AtariVec(VectorEnv):
             raise ValueError(f"`reset_mask` must have shape {(self.num_envs,)}, got {mask.shape}")
         return np.flatnonzero(mask)
 
-    def _batch_of(self, actions: np.ndarray) -> Batch:
+    def _batch_of(self, actions: np.ndarray, commands: np.ndarray | None = None) -> Batch:
         if self._last_ids is None:
             raise RuntimeError("send() called before reset(). hint: reset() first")
         assert isinstance(actions, np.ndarray), f"actions must be a NumPy array, got {type(actions)}"
@@ -277,7 +276,8 @@ class AtariVec(VectorEnv):
         order, long = self._in_order, 0
         if self._late is not None:
             order, long = np.argsort(~self._late, kind="stable"), int(np.count_nonzero(self._late))
-        return Batch(self, order, long, self._last_ids, self._no_commands, self._no_seeds, actions, strengths)
+        commands = self._all_step if commands is None else commands
+        return Batch(self, order, long, self._last_ids, commands, self._no_seeds, actions, strengths)
 
     def _from_stick(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Radius, angle and fire to a joystick direction; the radius is also how far a paddle turns."""
