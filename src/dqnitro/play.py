@@ -17,6 +17,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.errors import CheckpointError, ConfigError
 from dqnitro.learn.learner import build_network, head_spec
+from dqnitro.seeds.folder import is_seeds
 
 FRESH_SEED = 0x5EED  # games of `play` are none of those the agent trained on
 
@@ -39,6 +40,8 @@ class Policy:
 def load_config(run_dir: pathlib.Path) -> Config:
     """The config a run was started with."""
     path = run_dir / "config.json"
+    if not path.is_file() and is_seeds(run_dir):
+        raise CheckpointError(f"{run_dir} holds the runs of several seeds", f"give one of them, like {run_dir / 's1'}")
     if not path.is_file():
         raise CheckpointError(f"{run_dir} is no run (it has no config.json)", "`dqnitro runs` lists what is there")
     try:

@@ -21,11 +21,11 @@ from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize, roms, stepper
 from .batches import Batch, Buffers, check, machine_of, make_memory, make_scratch, make_workers, seeds_of
+from .options import chosen_of, make_options
+from .stick import from_stick, stick_space
 
 # A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
 _UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
-# joystick directions (left/centre/right, down/centre/up, fire) as actions, for continuous control
-_STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32)
 
 
 class AtariVec(VectorEnv):
@@ -83,30 +83,21 @@ class AtariVec(VectorEnv):
         self._plan = resize.plan(rom.height, img_height, img_width)
         table = palette.PAL if rom.pal else palette.NTSC
         self._luts = palette.GRAY[table][None] if grayscale else np.ascontiguousarray(palette.RGB[table].T)
-        options = np.zeros(stepper.O_SIZE, np.int64)
-        options[stepper.O_GAME] = self.game.id
-        options[stepper.O_SKIP], options[stepper.O_STACK] = frameskip, stack_num
-        options[stepper.O_POOL], options[stepper.O_NOOPS] = maxpool, noop_max
-        options[stepper.O_FIRE] = use_fire_reset and games.FIRE in self._actions
-        options[stepper.O_EPISODIC], options[stepper.O_LIFE_FLAG] = episodic_life, life_loss_info
-        options[stepper.O_CLIP], options[stepper.O_MOST_FRAMES] = reward_clipping, max_num_frames_per_episode
-        options[stepper.O_CHANNELS] = channels
-        options[stepper.O_SAME_STEP] = self.autoreset_mode == AutoresetMode.SAME_STEP
-        options[stepper.O_FRAME_BYTES] = img_height * img_width * channels
-        self._options = options
         self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
-        self._unused_final: np.ndarray | None = None
         frame_bytes = img_height * img_width * channels
+        self._options = make_options(
+            self.game, self._actions, frameskip=frameskip, stack_num=stack_num, maxpool=maxpool, noop_max=noop_max,
+            use_fire_reset=use_fire_reset, episodic_life=episodic_life, life_loss_info=life_loss_info,
+            reward_clipping=reward_clipping, max_num_frames_per_episode=max_num_frames_per_episode,
+            same_step=self._same_step, channels=channels, frame_bytes=frame_bytes,
+        )  # fmt: skip
+        self._unused_final: np.ndarray | None = None
         own_screens = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
         self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, own_screens)
 
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
         self.single_observation_space = Box(0, 255, shape, np.uint8)
-        if continuous:
-            high = np.array([1.0, np.pi, 1.0], np.float32)
-            self.single_action_space = Box(high * np.array([0, -1, 0], np.float32), high, (3,), np.float32)
-        else:
-            self.single_action_space = Discrete(len(self._actions))
+        self.single_action_space = stick_space() if continuous else Discrete(len(self._actions))
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
 
@@ -135,7 +126,7 @@ class AtariVec(VectorEnv):
 
         An int seeds environment i with `seed + i`; an array gives each its own; negative or None: unseeded.
         """
-        chosen = self._chosen(options)
+        chosen = chosen_of(options, self.num_envs)
         if len(chosen) < self.num_envs:
             if self._last_ids is None:
                 count = f"{len(chosen)} of {self.num_envs}"
@@ -245,17 +236,6 @@ class AtariVec(VectorEnv):
 
     # ---- batches
 
-    def _chosen(self, options: dict[str, Any] | None) -> np.ndarray:
-        if options is None or "reset_mask" not in options:
-            return np.arange(self.num_envs)
-        mask = options["reset_mask"]
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            kind = f"{type(mask)} with dtype {getattr(mask, 'dtype', None)}"
-            raise TypeError(f"`reset_mask` must be a boolean numpy array, got {kind}")
-        if mask.shape != (self.num_envs,):
-            raise ValueError(f"`reset_mask` must have shape {(self.num_envs,)}, got {mask.shape}")
-        return np.flatnonzero(mask)
-
     def _batch_of(self, actions: np.ndarray, commands: np.ndarray | None = None) -> Batch:
         if self._last_ids is None:
             raise RuntimeError("send() called before reset(). hint: reset() first")
@@ -265,7 +245,8 @@ class AtariVec(VectorEnv):
         if self.continuous:
             assert actions.dtype == np.float32, f"actions must be float32, got {actions.dtype}"
             assert actions.shape == (n, 3), f"{actions.shape=}, {self.batch_size=}"
-            actions, strengths = self._from_stick(actions)
+            actions, radius = from_stick(actions, self.continuous_action_threshold)
+            strengths = radius.copy()
         else:
             assert actions.dtype == np.int64 or actions.dtype == np.int32, f"actions of type {actions.dtype}"
             assert actions.shape == (n,), f"{actions.shape=}, {self.batch_size=}"
@@ -278,14 +259,6 @@ class AtariVec(VectorEnv):
             order, long = np.argsort(~self._late, kind="stable"), int(np.count_nonzero(self._late))
         commands = self._all_step if commands is None else commands
         return Batch(self, order, long, self._last_ids, commands, self._no_seeds, actions, strengths)
-
-    def _from_stick(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Radius, angle and fire to a joystick direction; the radius is also how far a paddle turns."""
-        edge = self.continuous_action_threshold
-        x, y = actions[:, 0] * np.cos(actions[:, 1]), actions[:, 0] * np.sin(actions[:, 1])
-        across = (x > edge).astype(np.int32) - (x < -edge) + 1
-        up = (y > edge).astype(np.int32) - (y < -edge) + 1
-        return _STICK[across, up, (actions[:, 2] > edge).astype(np.int32)], actions[:, 0].copy()
 
     def _launch(self) -> None:
         """Start as many whole batches as are waiting."""

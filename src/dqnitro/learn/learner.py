@@ -83,6 +83,7 @@ class Learner:
         self._loss, self.loss_given = make_losses(config, parts, self._atoms)
         self.quiet = parts.quiet
         self._copy, self._step = parts.copy, parts.step
+        self._loss_and_step = parts.around_update(self._loss_then_step)
         if acting is None:
             self._actor = SameNetwork(self.online, parts.act, parts.copy, self._atoms)
         else:
@@ -99,17 +100,25 @@ class Learner:
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and each sample's error, still on the device."""
-        loss, td = self._loss(self.online, self.target, Batch(*map(self._copy, batch)))
+        batch = Batch(*map(self._copy, batch))
         if self._is_cpu:
+            loss, td = self._loss(self.online, self.target, batch)
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
+            self._step(loss, self.online, self._optimizer, self._config.grad_clip)
         else:
-            bad = ~torch.isfinite(loss.detach()) & (self._first_bad < 0)
+            loss, td = self._loss_and_step(*batch)
+            bad = ~torch.isfinite(loss) & (self._first_bad < 0)
             self._first_bad = torch.where(bad, self.n_updates + 1, self._first_bad)
-        self._step(loss, self.online, self._optimizer, self._config.grad_clip)
         self.n_updates += 1
         self._actor.updated(self.n_updates)
+        return loss.detach(), td
+
+    def _loss_then_step(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, for a GPU: nothing in here asks the card anything, so a wrapper may record it."""
+        loss, td = self._loss(self.online, self.target, Batch(*batch))
+        self._step(loss, self.online, self._optimizer, self._config.grad_clip)
         return loss.detach(), td
 
     def check_finite(self) -> None:
@@ -162,8 +171,8 @@ class Learner:
                 for k, v in saved.items():  # in place: a CUDA graph may know these tensors by address
                     there[k].copy_(v)
             elif saved:
-                # `step` stays on the CPU unless the fused kernel wants it beside the parameters.
-                fused = bool(self._optimizer.defaults.get("fused"))
+                # `step` stays on the CPU unless the fused kernel, or a graph, wants it beside the parameters.
+                fused = any(g.get("fused") or g.get("capturable") for g in self._optimizer.param_groups)
                 self._optimizer.state[p] = {
                     k: v.to(self.device if fused or k != "step" else "cpu").clone(memory_format=torch.preserve_format)
                     if k == "step"
