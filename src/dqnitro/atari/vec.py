@@ -15,12 +15,25 @@ from collections import deque
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize, roms, stepper
-from .batches import Batch, Buffers, check, machine_of, make_memory, make_scratch, make_workers, seeds_of
+from .batches import (
+    Batch,
+    Buffers,
+    check,
+    machine_of,
+    make_memory,
+    make_scratch,
+    make_workers,
+    pixels,
+    restore,
+    restore_one,
+    saved,
+    seeds_of,
+)
 from .options import chosen_of, make_options
 from .stick import from_stick, stick_space
 
@@ -92,13 +105,13 @@ class AtariVec(VectorEnv):
             same_step=self._same_step, channels=channels, frame_bytes=frame_bytes,
         )  # fmt: skip
         self._unused_final: np.ndarray | None = None
-        own_screens = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
-        self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, own_screens)
+        keeps = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
+        self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, keeps)
 
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
-        self.single_observation_space = Box(0, 255, shape, np.uint8)
+        self.single_observation_space = pixels(shape)
         self.single_action_space = stick_space() if continuous else Discrete(len(self._actions))
-        self.observation_space = batch_space(self.single_observation_space, self.batch_size)
+        self.observation_space = pixels((self.batch_size, *shape))
         self.action_space = batch_space(self.single_action_space, self.batch_size)
 
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -204,7 +217,7 @@ class AtariVec(VectorEnv):
             "options": self._options.copy(),
             "last_ids": last.copy(),
             "waiting": waiting,
-            **{k: v.copy() for k, v in self._memory.items()},
+            **saved(self._memory),
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -214,13 +227,8 @@ class AtariVec(VectorEnv):
                 f"this state is of {state['game']} with options {state['options'].tolist()}; here is {self.game.name} "
                 f"with {self._options.tolist()}. hint: build the environment with the arguments it was saved with"
             )
-        for key, array in self._memory.items():
-            if array.shape != state[key].shape:
-                shapes = f"{state[key].shape} in the state, {array.shape} here"
-                raise ValueError(f"{key} has shape {shapes}. hint: is num_envs the same?")
         self._drop_flight()
-        for key, array in self._memory.items():
-            array[...] = state[key]
+        restore(self._memory, state)
         self._waiting = [(int(i), int(c), int(s), int(a), f) for i, c, s, a, f in state["waiting"].tolist()]
         self._last_ids = state["last_ids"].astype(np.int32) if len(state["last_ids"]) else None
 
@@ -230,9 +238,7 @@ class AtariVec(VectorEnv):
             raise RuntimeError("put_state() while a step is under way. hint: call recv() first")
         if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._options):
             raise ValueError("this state is of another game or has other options. hint: same arguments but num_envs=1")
-        for key, array in self._memory.items():
-            if len(array):  # without screens of their own machines share their thread's
-                array[i] = state[key][0]
+        restore_one(self._memory, i, state)
 
     # ---- batches
 
