@@ -22,7 +22,7 @@ def use(monkeypatch, here: Here) -> None:
 @pytest.mark.parametrize(
     ("here", "runner", "says"),
     [
-        (H200, "hybrid", "16 cores play 128 consoles while the NVIDIA H200 learns"),
+        (H200, "hybrid", "16 cores play 64 consoles while the NVIDIA H200 learns"),
         (Here(8, "card", "too old"), "hybrid", "8 cores play"),
         (Here(7, "card"), "device", "7 cores cannot keep the card busy, so the games run on it, too"),
         (Here(1, "card"), "device", "1 core cannot keep"),
@@ -45,8 +45,8 @@ def test_on_a_gpu_all_numbers_come_from_one_place(monkeypatch):
     )
     assert {"fused-adam", "channels-last", "bfloat16"} <= set(config.wrappers)
     assert "compile" in config.wrappers or "compiler" in recipes.plan("auto", "pong").left_out["compile"]
-    monkeypatch.setitem(ON_GPU, "n_envs", 64)
-    assert recipes.auto("pong").n_envs == 64 and "play 64 consoles" in recipes.plan("auto", "pong").why
+    monkeypatch.setitem(ON_GPU, "n_envs", 96)
+    assert recipes.auto("pong").n_envs == 96 and "play 96 consoles" in recipes.plan("auto", "pong").why
     use(monkeypatch, Here(2, "card"))
     assert recipes.auto("pong").n_envs == recipes.ON_DEVICE["n_envs"]
 
@@ -82,11 +82,11 @@ def test_env_says_which_runner_and_why(monkeypatch, capsys):
     use(monkeypatch, H200)
     assert main(["env", "breakout", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["runner"] == "hybrid" and "128 consoles" in facts["why"]
+    assert facts["runner"] == "hybrid" and f"{ON_GPU['n_envs']} consoles" in facts["why"]
     assert facts["settings"]["batch_size"] == ON_GPU["batch_size"] and "console" in facts["uses"]
     assert main(["env", "breakout"]) == 0
     out = capsys.readouterr().out
-    assert "runner hybrid" in out and "batch_size 512" in out
+    assert "runner hybrid" in out and f"batch_size {ON_GPU['batch_size']}" in out
 
 
 # ---------- tuning the runner

@@ -103,12 +103,16 @@ class Scored(NamedTuple):
     high: float
 
 
-def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, n_envs: int = 0) -> Scored:
-    """Play `n_games` fresh games with a run's network."""
+def score(
+    run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, n_envs: int = 0, part: str = ""
+) -> Scored:
+    """Play `n_games` fresh games with a run's network; in the environment part `part`, else in the one it trained with."""
     from dqnitro.envs import make_envs
     from dqnitro.lab.statistics import mean_interval
 
     config = load_config(run_dir)
+    if part:
+        config = config.replace(envs=part)
     envs = make_envs(_fresh_games(config, min(n_games, n_envs or 8), seed))
     try:
         policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed)

@@ -125,3 +125,13 @@ def test_updates_made_together_are_the_updates_made_one_by_one(double, monkeypat
     together, one_by_one = parameters([8]), parameters([1] * 8)
     for a, b in zip(together, one_by_one, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_first_bad_update_of_a_group_is_the_one_reported():
+    agent, _ = make_run(CATCH)
+    agent.updates._report(torch.tensor([1.0, 2.0, 3.0]))
+    assert agent.report[1:].tolist()[0] == 3 and agent.report[3] == 3.0 and agent.report[4] == -1
+    agent.updates._report(torch.tensor([1.0, float("nan"), 3.0, float("inf")]))
+    agent.updates._report(torch.tensor([float("nan")]))
+    assert agent.report[1] == 8 and agent.report[4] == 5
+    agent.close()

@@ -211,12 +211,16 @@ def saved(memory: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {key: array.copy() for key, array in some.items()}
 
 
-def restore(memory: dict[str, np.ndarray], state: dict[str, np.ndarray]) -> None:
-    """Put back what `saved` gave; refuses what has another shape."""
+def check_state(memory: dict[str, np.ndarray], state: dict[str, np.ndarray]) -> None:
+    """What `saved` gave of another number of environments is refused."""
     for key, array in memory.items():
         if array.shape[key == "spares" :] != state[key].shape[key == "spares" :]:
             shapes = f"{state[key].shape} in the state, {array.shape} here"
             raise ValueError(f"{key} has shape {shapes}. hint: is num_envs the same?")
+
+
+def restore(memory: dict[str, np.ndarray], state: dict[str, np.ndarray]) -> None:
+    """Put back what `saved` gave."""
     for key, array in memory.items():
         array[: len(state[key])] = state[key]
 

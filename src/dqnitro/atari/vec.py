@@ -24,6 +24,7 @@ from .batches import (
     Batch,
     Buffers,
     check,
+    check_state,
     machine_of,
     make_memory,
     make_scratch,
@@ -180,8 +181,7 @@ class AtariVec(VectorEnv):
 
         Those in the mask `look` do not step: they only show their observation again (after `put_state`, a new one).
         """
-        commands = None if look is None else np.where(look, stepper.LOOK, stepper.STEP)
-        batch = self._batch_of(actions, commands)
+        batch = self._batch_of(actions, look)
         if not self._waiting:
             self._start(batch)
             return
@@ -227,6 +227,7 @@ class AtariVec(VectorEnv):
                 f"this state is of {state['game']} with options {state['options'].tolist()}; here is {self.game.name} "
                 f"with {self._options.tolist()}. hint: build the environment with the arguments it was saved with"
             )
+        check_state(self._memory, state)
         self._drop_flight()
         restore(self._memory, state)
         self._waiting = [(int(i), int(c), int(s), int(a), f) for i, c, s, a, f in state["waiting"].tolist()]
@@ -242,7 +243,7 @@ class AtariVec(VectorEnv):
 
     # ---- batches
 
-    def _batch_of(self, actions: np.ndarray, commands: np.ndarray | None = None) -> Batch:
+    def _batch_of(self, actions: np.ndarray, look: np.ndarray | None = None) -> Batch:
         if self._last_ids is None:
             raise RuntimeError("send() called before reset(). hint: reset() first")
         assert isinstance(actions, np.ndarray), f"actions must be a NumPy array, got {type(actions)}"
@@ -260,10 +261,11 @@ class AtariVec(VectorEnv):
         if actions.min() < 0 or actions.max() >= len(self._actions):
             raise ValueError(f"actions must be in 0..{len(self._actions) - 1}, got {actions}. hint: see action_space")
         # a new game takes as long as some 25 steps: whoever has one begins first, so that nobody waits for it at the end
-        order, long = self._in_order, 0
-        if self._late is not None:
+        order, long, commands = self._in_order, 0, self._all_step
+        if look is not None and look.any():
+            commands = np.where(look, stepper.LOOK, stepper.STEP)
+        elif self._late is not None:
             order, long = np.argsort(~self._late, kind="stable"), int(np.count_nonzero(self._late))
-        commands = self._all_step if commands is None else commands
         return Batch(self, order, long, self._last_ids, commands, self._no_seeds, actions, strengths)
 
     def _launch(self) -> None:

@@ -42,6 +42,8 @@ class DeviceAgent:
     def __init__(self, config: Config, device: torch.device, player: Any = None) -> None:
         self.config, self.device = config, device
         self.player = player or Machines(config, device)
+        if device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # sizes never change: try the kernels once, keep the fastest
         torch.manual_seed(config.seed)  # of the card, too: exploration and samples are drawn there
         n = config.n_envs
         shape = (config.frame_stack, config.screen_size, config.screen_size)

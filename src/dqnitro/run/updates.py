@@ -44,6 +44,7 @@ class Updates:
         compiled = "compile" in c.wrappers
         self._target_values: Any = torch.compile(target_values, dynamic=False) if compiled else target_values
         self._loss: Any = torch.compile(loss, dynamic=False) if compiled else loss
+        self._look_up: Any = torch.compile(ring.look_up, dynamic=False) if compiled else ring.look_up
         if compiled and a.device.type == "cuda":
             # One kernel over all parameters that fills the card; torch's own fused one uses a few dozen blocks.
             for group in learner._optimizer.param_groups:
@@ -59,15 +60,23 @@ class Updates:
         a = self.agent
         c, learner, size = a.config, a.learner, a.config.batch_size
         t, env = a.ring.draw(k * size, c.n_step, a.head, a.filled)
-        d = a.ring.look_up(t, env, c.n_step, c.gamma)
+        d = self._look_up(t, env, c.n_step, c.gamma)
         frames, frames_t = a.ring.fetch(d.rows_tm1), a.ring.fetch(d.rows_t)
         with torch.no_grad():
             out_t = self._target_values(frames_t, d.seen_t)
         columns = frames, d.seen_tm1, out_t, frames_t, d.seen_t, d.action_tm1, d.reward_t, d.discount_t, d.weight
+        losses = []
         for i in range(k):
             loss = self._loss(*(x[i * size : (i + 1) * size] for x in columns))
             learner._step(loss, learner.online, learner._optimizer, c.grad_clip)
-            a.report[1].add_(1)
-            a.report[3].copy_(loss.detach())
-            bad = ~torch.isfinite(loss.detach()) & (a.report[4] < 0)
-            a.report[4].copy_(torch.where(bad, a.report[1], a.report[4]))
+            losses.append(loss.detach())
+        self._report(torch.stack(losses))
+
+    def _report(self, losses: Tensor) -> None:
+        """Count them, keep the last loss and the number of the first bad update there ever was."""
+        report = self.agent.report
+        bad = ~torch.isfinite(losses)
+        first = report[1] + 1 + bad.to(torch.int8).argmax()
+        report[4].copy_(torch.where(bad.any() & (report[4] < 0), first, report[4]))
+        report[1].add_(len(losses))
+        report[3].copy_(losses[-1])
