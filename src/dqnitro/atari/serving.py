@@ -7,6 +7,7 @@ from numpy import int32, uint8
 from .games import G_LIVES
 from .keeping import keep_generators, load, recall, remember, store, take_generators
 from .layout import P_ALWAYS_DRAW, S_BUFFER, S_EPISODE_FRAMES, S_PARTIAL, S_TOTAL_FRAMES
+from .starts import keep_start, start_from
 from .stepper import (
     E_OVER,
     E_SLOT,
@@ -24,11 +25,12 @@ from .stepper import (
     STALE,
     STEP,
     WHOLE,
-    begin,
+    get_ready,
     play,
     show,
     show_stale,
     stack_into,
+    start,
 )
 from .target import device
 
@@ -37,7 +39,7 @@ from .target import device
 def serve(
     b, m, command, seed, action, strength,
     state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
-    rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
+    rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
     log, scratch, spare, screen, raw1, source1, mt1,
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
@@ -83,7 +85,11 @@ def serve(
         mt_machine, mt_noops = mt1[0] if keeps else mt_machine_[m], mt1[1] if keeps else mt_noops_[m]
         if keeps:
             take_generators(kept_[m], seed, mt_machine, mt_noops)
-        begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_machine, mt_noops, e, o, sticky, seed)
+        if seed < 0 or not start_from(first, seed, s, ram, g, mt_machine, mt, mt_noops, screen):
+            start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_machine, mt_noops, o, sticky, seed)
+            if seed >= 0:
+                keep_start(first, s, ram, g, mt_machine, mt, screen)
+        get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_machine, mt_noops, e, o, sticky)
         for k in range(stack - 1):
             for x in range(o[O_FRAME_BYTES]):
                 frames[k, x] = uint8(0)
@@ -106,7 +112,7 @@ def serve(
 def run(
     order, ids, commands, seeds, actions, strengths,
     state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
-    rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
+    rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
     log, scratch, spare, screen, raw1, source1, mt1,
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
@@ -115,7 +121,7 @@ def run(
         serve(
             b, ids[b], commands[b], seeds[b], actions[b], strengths[b],
             state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
-            rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
+            rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
             log, scratch, spare, screen, raw1, source1, mt1,
             obs[b], final_obs[b], results, terminated, truncated,
         )  # fmt: skip

@@ -66,8 +66,8 @@ def show_stale(p, luts, screen, raw, source, frame, channels):
 
 
 @device
-def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed):
-    """Start a game, press FIRE where it is an action, wait some frames. A seed switches power off and on first."""
+def start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed):
+    """Start a game. A seed switches power off and on first."""
     game = o[O_GAME]
     if seed >= 0:
         mt_seed(mt, seed)
@@ -75,8 +75,13 @@ def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noo
         power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system)
         start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
     start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+
+
+@device
+def get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e, o, sticky):
+    """After the start: press FIRE where it is an action, wait some frames; then it is the agent's turn."""
+    game, always = o[O_GAME], prop[P_ALWAYS_DRAW]
     noops = mt_below(mt_noops, o[O_NOOPS]) if o[O_NOOPS] > 0 else 0
-    always = prop[P_ALWAYS_DRAW]
     if o[O_FIRE]:
         noops -= 1
         act(s, ram, rom, dec, prop, log, screen, game, g, mt, FIRE, sticky, 1 if noops <= 0 else always)
@@ -84,6 +89,7 @@ def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noo
         act(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, 1 if k == noops - 1 else always)
         if g[G_TERMINAL]:
             start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+    e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
 
 
 @device
@@ -148,5 +154,5 @@ def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action
 @device
 def begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, e, o, sticky, seed):
     """A new game, ready for its first step."""
-    new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
-    e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
+    start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
+    get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e, o, sticky)

@@ -36,6 +36,7 @@ from .batches import (
     seeds_of,
 )
 from .options import chosen_of, make_options
+from .starts import make_start
 from .stick import from_stick, stick_space
 
 # A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
@@ -117,9 +118,10 @@ class AtariVec(VectorEnv):
 
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = min(num_threads or cores, self.batch_size)
+        self._first = make_start()
         scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
         shared = (*self._memory.values(), *self._rom, self._prop, self._ntsc, self._options, self._sticky, self._actions,
-                  self._plan, self._luts)  # fmt: skip
+                  self._plan, self._luts, self._first)  # fmt: skip
         slots = num_envs // self.batch_size + 1  # batches under way at a time: no two of them with the same machine
         self._workers = make_workers(shared, scratch, threads, slots, thread_affinity_offset)
         n = self.batch_size
