@@ -62,9 +62,18 @@ set_flag: Any = device(_set_alone if CHECKED else _set)
 
 
 @device
-def copy(of, to):
-    for k in range(len(to)):
-        to[k] = of[k]
+def move(s, ram, g, generator, screen, to_s, to_ram, to_g, to_generator, to_screen):
+    """All of a machine. (One function for both ways: each more is a fifth of a second of compiling.)"""
+    for k in range(S_SIZE):
+        to_s[k] = s[k]
+    for k in range(256):
+        to_ram[k] = ram[k]
+    for k in range(G_SIZE):
+        to_g[k] = g[k]
+    for k in range(MT_SIZE):
+        to_generator[k] = generator[k]
+    for b in range(2):
+        copy_rows(screen[b], to_screen[b], ROWS)
 
 
 @device
@@ -72,12 +81,7 @@ def start_from(first, seed, s, ram, g, mt_machine, mt, mt_noops, screen):
     """Put a machine at the start, seeded; False: it is not known yet."""
     if get_flag(first.flag) != READY:
         return False
-    copy(first.state, s)
-    copy(first.ram, ram)
-    copy(first.rules, g)
-    copy(first.generator, mt_machine)
-    for b in range(2):
-        copy_rows(first.screen[b], screen[b], ROWS)
+    move(first.state, first.ram, first.rules, first.generator, first.screen, s, ram, g, mt_machine, screen)
     mt_seed(mt, seed)
     mt_seed(mt_noops, seed)
     return True
@@ -88,10 +92,5 @@ def keep_start(first, s, ram, g, mt_machine, mt, screen):
     """Remember the start of a machine, if nobody else does and no number was drawn from its seeded generator."""
     if get_flag(first.flag) != EMPTY or not claim(first.flag, int64(0)) or mt_drawn(mt) > 0:
         return
-    copy(s, first.state)
-    copy(ram, first.ram)
-    copy(g, first.rules)
-    copy(mt_machine, first.generator)
-    for b in range(2):
-        copy_rows(screen[b], first.screen[b], ROWS)
+    move(s, ram, g, mt_machine, screen, first.state, first.ram, first.rules, first.generator, first.screen)
     set_flag(first.flag, int64(READY))
