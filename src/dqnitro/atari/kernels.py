@@ -22,9 +22,11 @@ from .rng import MT_SIZE
 from .stepper import *
 from .target import (
     LANES,
+    STATE_ROWS,
     as_bytes,
     as_float32,
     as_int32,
+    as_log,
     as_ram,
     as_screen,
     as_state,
@@ -57,9 +59,9 @@ def machine(at, m):
     """What `play` and `begin` take of machine m."""
     group, lane = m // LANES, m % LANES
     return (
-        as_state(at[A_STATE] + 8 * (group * S_SIZE * LANES + lane)),
+        as_state(at[A_STATE] + 4 * (group * STATE_ROWS * LANES + lane)),
         as_ram(at[A_RAM] + group * 256 * LANES + lane),
-        as_state(at[A_LOG] + 8 * (group * LOG_SIZE * LANES + lane)),
+        as_log(at[A_LOG] + 8 * (group * LOG_SIZE * LANES + lane)),
         as_screen(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS),
         as_int32(at[A_RULES] + m * RULES_BYTES),
         plain_int64(at[A_EPISODE] + 8 * m * E_SIZE),

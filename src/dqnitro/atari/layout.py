@@ -75,6 +75,6 @@ from __future__ import annotations
 LOG_SIZE = 1024
 WORDS = 20  # 64-bit words in one row of 160 pixels
 ROWS = 250  # rows of a frame buffer, whatever the height of the picture
-NEVER = 1 << 40  # a cycle count that no frame reaches
+NEVER = 1 << 30  # a cycle count that no frame reaches (`machine.earlier` sees to it)
 
 CART_2K, CART_4K, CART_F8, CART_F6, CART_E0, CART_FE, CART_F8SC, CART_F6SC, CART_DPC = range(9)

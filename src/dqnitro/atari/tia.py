@@ -18,7 +18,7 @@ from .layout import *
 from .masks import REVERSED
 from .motion import motion, reset_class, reset_position, wrap
 from .picture import BL, M0, M1, P0, P1, PAIRS, PF, evaluate
-from .target import as_state, device, inlined, unit
+from .target import as_log, as_state, device, inlined, unit, wide
 
 # The beam is brought this many clocks past a store before its register changes (PF: by cycle in the line).
 DELAY = np.zeros(64, np.int64)
@@ -36,6 +36,22 @@ LOGGED[0x04:0x15] = 1
 LOGGED[0x1B:0x2D] = 1
 
 ARK_STEPS = np.array([18, 33, 0, 17], np.int64)
+
+
+@wide
+def log_entry(cycle, reg, value):
+    return (np.int64(cycle) << 16) | (reg << 8) | value
+
+
+@wide
+def entry_cycle(entry):
+    return entry >> 16
+
+
+@wide
+def entry_rest(entry):
+    """The register in bits 8..13, the value below."""
+    return entry & 0x3FFF
 
 
 @inlined
@@ -303,7 +319,7 @@ def same(s_at, reg, value):
 @unit
 def replay_unit(s_at, prop_at, log_at, until, screen_at):
     """Apply the logged stores, then bring picture and collisions up to clock `until`."""
-    s, prop, log = as_state(s_at), as_state(prop_at), as_state(log_at)
+    s, prop, log = as_state(s_at), as_state(prop_at), as_log(log_at)
     logged = s[S_LOGGED]
     s[S_LOGGED] = 0
     drawn, start, end = s[S_DRAWN], s[S_START], s[S_END]
@@ -315,7 +331,8 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
         t = until
         if not last:
             entry = log[i]
-            reg, value, cycle = (entry >> 8) & 63, entry & 0xFF, entry >> 16
+            rest, cycle = entry_rest(entry), entry_cycle(entry)
+            reg, value = rest >> 8, rest & 0xFF
             t = 3 * cycle + DELAY[reg]
             if 0x0D <= reg <= 0x0F:
                 t += PF_DELAY[cycle & 3]  # 76 is a multiple of 4

@@ -17,9 +17,11 @@ from gymnasium.vector.utils import batch_space
 from . import games, layout, palette, resize_plan, roms, stepper
 from .batches import check, machine_of, seeds_of
 from .cuda import check_memory, kernels, require
+from .micro import microcode
 from .rng import MT_SIZE
 
 LANES = 32
+WORDS_OF_MASKS = 18  # see target_cuda
 WARPS_PER_PROCESSOR = 8  # that many fit with the registers a machine needs
 SHOW_THREADS = 256
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
@@ -126,9 +128,11 @@ class CudaVec(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._allocate(rom.height, shape, channels)
-        (image, dec), prop, ntsc = machine
+        (image, _), prop, ntsc = machine
+        dec = microcode(image, prop)
         self._put(rom=image, dec=dec.view(np.int32), options=options, action_set=actions, luts=luts.reshape(-1))
-        self._put(prop=np.repeat(prop[:, None], LANES, 1), ntsc=np.repeat(ntsc[:, None], LANES, 1))
+        for name, numbers in (("prop", prop), ("ntsc", ntsc)):
+            self._put(**{name: np.repeat(numbers.astype(np.int32)[:, None], LANES, 1)})
         self._put(rows=np.arange(layout.ROWS, dtype=np.int32))
         self._put(**{k: getattr(p, k) for k in ARRAYS[-8:]})
         self._tensors["strengths"].fill_(1.0)
@@ -144,7 +148,7 @@ class CudaVec(VectorEnv):
         groups = -(-n // LANES)
         i32, i64, u8 = torch.int32, torch.int64, torch.uint8
         sizes: dict[str, tuple[tuple[int, ...], Any]] = {
-            "state": ((groups, layout.S_SIZE, LANES), i64),
+            "state": ((groups, layout.S_SIZE + WORDS_OF_MASKS, LANES), i32),
             "ram": ((groups, 256, LANES), u8),
             "log": ((groups, layout.LOG_SIZE, LANES), i64),
             "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
