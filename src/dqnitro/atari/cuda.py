@@ -1,7 +1,7 @@
 """The console on a GPU: compile the same functions for CUDA, link them, keep the result, launch.
 
 The modules of this package are loaded a second time under the name ``dqnitro.atari.on_cuda``, with ``target_cuda`` in the
-place of ``target`` and ``phases`` in the place of ``loop``: but for the loop over instructions, not a line of the machine is written twice. Numba is needed only for the first start on a card; the
+place of ``target`` and ``either`` in the place of ``loop``: but for the loop over instructions, not a line of the machine is written twice. Numba is needed only for the first start on a card; the
 linked program is kept in the cache and later starts load it in milliseconds.
 """
 
@@ -117,7 +117,7 @@ def compile_units(capability: tuple[int, int]) -> dict[str, str]:
         target: Any = importlib.import_module(f"{PACKAGE}.target_cuda")
         target.CAPABILITY = capability
         sys.modules[f"{PACKAGE}.target"] = target
-        sys.modules[f"{PACKAGE}.loop"] = importlib.import_module(f"{PACKAGE}.phases")
+        sys.modules[f"{PACKAGE}.loop"] = importlib.import_module(f"{PACKAGE}.either")  # which has the real one inside
         importlib.import_module(f"{PACKAGE}.kernels")
         return dict(target.UNITS)
 
@@ -150,10 +150,10 @@ def _cache_folder() -> Path:
 def _sources() -> list[Path]:
     """The kernels' module and all that it imports from this package, as compiled for CUDA."""
     here = Path(__file__).parent
-    todo, seen = [here / "kernels.py", here / "target_cuda.py", here / "phases.py"], set()
+    todo, seen = [here / "kernels.py", here / "target_cuda.py", here / "either.py"], set()
     while todo:
         path = todo.pop()
-        if path in seen or path.name in ("target.py", "loop.py") or not path.exists():
+        if path in seen or path.name == "target.py" or not path.exists():
             continue
         seen.add(path)
         names = re.findall(r"^from \.(\w+) import|^from \. import (\w+)", path.read_text(), re.MULTILINE)

@@ -68,8 +68,10 @@ from __future__ import annotations
     P_LOW, P_HIGH, P_PC_MASK,
     # The RAM byte that the game's rules look at last
     P_LAST_READ,
+    # On a card: machines of a warp go through ``phases.py`` together, and `dec` is its table
+    P_TOGETHER,
     P_SIZE,
-) = range(17)
+) = range(18)
 # fmt: on
 
 LOG_SIZE = 1024

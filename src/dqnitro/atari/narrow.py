@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 NAME = "narrow32"  # what the rewritten function calls
+CASTS = ("uint8", "uint32", "uint64", "uintp")  # say what they want
 
 
 def _narrow(value: ast.expr) -> ast.expr:
@@ -31,7 +32,7 @@ def _kept(value: ast.expr) -> ast.expr:
     if isinstance(value, ast.IfExp):
         return _narrow(value)
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not value.func.id.startswith("as_"):
-        return value if value.func.id == NAME else _narrow(value)
+        return value if value.func.id in (NAME, *CASTS) else _narrow(value)
     return _narrow(value) if _is_number(value) else value
 
 

@@ -23,7 +23,7 @@ from .cpu import add_decimal, step_unit, subtract_decimal
 from .layout import *
 from .micro import *
 from .riot import riot_read, riot_write
-from .target import as_log, as_ram, as_state, as_words, device, inlined
+from .target import as_log, as_ram, as_state, as_words, device, inlined, meet, together
 from .tia import log_entry, replay_unit
 
 # Why a machine leaves the loop: the frame (or the limit of instructions) ends, a rare instruction, the TIA must catch up
@@ -113,148 +113,143 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
     origin, limit = s[S_ORIGIN], s[S_LIMIT]
     need = 0
     while need == 0:
+        lanes = together()
         for _ in range(TOGETHER):
-            if left <= 0:
+            if need == 0 and left <= 0:
                 need = END
-                break
-            if logged >= LOG_SIZE:
+            if need == 0 and logged >= LOG_SIZE:
                 need = FULL
-                break
-            left -= 1
-            # ---- fetch
-            word = table[uintp(image_offset(s_at, cart, bank, pc))]
-            code = int64(word & uint32(0xFF))
-            o = int64((word >> uint32(8)) & uint32(0xFFFF))
-            note = int64(word >> uint32(24)) if pc & 0x1000 else int64(BY_THE_WAY)
-            how, do = HOW[code], DO[code]
-            after = pc + (how & LENGTH_BITS)
-            cy = cycles + ((how >> CYCLES_AT) & 15)
-            new = r  # A, X, Y, SP after it
-            if note != 0 and note != BY_THE_WAY:
-                rounds = skipped_rounds(s_at, note >> 4, note & 15, r, cy, left)
-                left -= 2 * rounds
-                cy += (note & 15) * rounds
-                if note >> 4 == COUNT_X:
-                    new = (r & ~0xFF00) | (((((r >> 8) & 0xFF) - rounds) & 0xFF) << 8)
-                elif note >> 4 == COUNT_Y:
-                    new = (r & ~0xFF0000) | (((((r >> 16) & 0xFF) - rounds) & 0xFF) << 16)
-            if note == BY_THE_WAY:
-                need = RARE
-            # ---- address
-            index = (new >> ((how >> INDEX_AT) & 24)) & 0xFF if how & INDEXED else 0
-            latch = o if how & LENGTH_BITS == 2 else o >> 8
-            base = o
-            if how & INDIRECT:
-                zp = (o + index) & 0xFF if how & BEFORE else o
-                if zp < 0x80 or zp == 0xFF:
+            how, do, o, m, t, now, after, cy, new, in_ram = 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+            if need == 0:
+                left -= 1
+                # ---- fetch
+                word = table[uintp(image_offset(s_at, cart, bank, pc))]
+                code = int64(word & uint32(0xFF))
+                o = int64((word >> uint32(8)) & uint32(0xFFFF))
+                note = int64(word >> uint32(24)) if pc & 0x1000 else int64(BY_THE_WAY)
+                how, do = HOW[code], DO[code]
+                after = pc + (how & LENGTH_BITS)
+                cy = cycles + ((how >> CYCLES_AT) & 15)
+                new = r  # A, X, Y, SP after it
+                if note == BY_THE_WAY:
                     need = RARE
-                latch = int64(ram[(zp + 1) & 0x7F])
-                base = int64(ram[zp & 0x7F]) | (latch << 8)
-                if how & BEFORE:
-                    index = 0
-            t = base + index
-            if how & PAYS:
-                cy += ((base & 0xFF) + index) >> 8
-            if how & ZERO_PAGE:
-                t &= 0xFF
-            if how & PULLS and t == 0:
-                need = RARE
-            now = cy - origin
-            in_ram, in_rom = t & 0x1280 == 0x80, t & 0x1000 != 0 and low <= t & 0xFFF < high
-            # ---- read
-            m = t & 0xFF
-            if how & READS:
-                if in_ram:
-                    m = int64(ram[t & 0x7F])
-                elif in_rom:
-                    m = int64(table[uintp(image_offset(s_at, cart, bank, t))] & uint32(0xFF))
-                elif t & 0x1088 == 0 and (logged != 0 or (3 * now >= s[S_START] and s[S_DRAWN] < s[S_END])):
-                    need = LATE if need == 0 else need
-                elif need == 0:
-                    if t & 0x1080 == 0:
-                        touch = now
-                    m = chip_read(s_at, ram_at, rom_at, prop_at, t, latch, cy, now)
-                    bank = s[S_BANK]
-            elif do & FROM_FLAGS:
-                m = status(s_at, nz, c, v, d)
-            if need != 0:
-                break
-            # ---- compute
-            p = (new >> ((do >> P_AT) & 24)) & 0xFF if do & P_REGISTER else m if do & P_MEMORY else 0
-            q = (new >> ((do >> Q_AT) & 24)) & 0xFF if do & Q_REGISTER else m if do & Q_MEMORY else 0
-            carry = c if do & WITH_C else 1 if do & WITH_ONE else 0
-            qi = q ^ 0xFF if do & INVERTED else q
-            result = p + qi + carry
-            out = result >> 8
-            if do & SETS_V:
-                if d:
-                    packed = subtract_decimal(p, q, carry) if do & INVERTED else add_decimal(p, q, carry)
-                    result = packed & 0xFF
-                    out = (packed >> 8) & 1
-                    v = packed >> 9
-                else:
-                    v = (~(p ^ qi) & (p ^ result) & 0x80) >> 7
-            function = do & FUNCTION_BITS
-            if function == OR:
-                result = p | q
-            elif function == AND:
-                result = p & q
-            elif function == XOR:
-                result = p ^ q
-            elif function == RIGHT:
-                result = (p | (carry << 8)) >> 1
-                out = p & 1
-            result &= 0xFF
-            if do & SETS_NZ:
-                nz = result
-            if do & TESTS:
-                nz |= (m & 0x80) << 1
-                v = (m >> 6) & 1
-            if do & SETS_C:
-                c = out
-            if do & TO_REGISTER:
-                to = (do >> TO_AT) & 24
-                new = (new & ~(0xFF << to)) | (result << to)
-            # ---- write
-            if how & WRITES:
-                if in_ram:
-                    ram[t & 0x7F] = result
-                elif t & 0x1080 == 0:
-                    reg = t & 63
-                    touch = now
-                    if (uint32(LOGGED_LOW if reg < 32 else LOGGED_HIGH) >> uint32(reg & 31)) & uint32(1):
-                        log[uintp(logged)] = log_entry(now, reg, result)
-                        logged += 1
-                    if now >= limit:
-                        s[S_STOP], s[S_PARTIAL] = 1, 0
-                        need = END
-                    if reg == 2:
-                        cy += 75 - (now + 75) % 76
-                    elif reg < 2:
-                        s[S_CYCLES] = cy
-                        sync_write(s_at, reg, result)
-                        need = END if s[S_STOP] else 0
-                else:
-                    s[S_CYCLES] = cy
-                    if t & 0x1000:
-                        cart_write(s_at, ram_at, prop_at, t, result)
+                elif note != 0:
+                    rounds = skipped_rounds(s_at, note >> 4, note & 15, r, cy, left)
+                    left -= 2 * rounds
+                    cy += (note & 15) * rounds
+                    if note >> 4 == COUNT_X:
+                        new = (r & ~0xFF00) | (((((r >> 8) & 0xFF) - rounds) & 0xFF) << 8)
+                    elif note >> 4 == COUNT_Y:
+                        new = (r & ~0xFF0000) | (((((r >> 16) & 0xFF) - rounds) & 0xFF) << 16)
+                # ---- address
+                index = (new >> ((how >> INDEX_AT) & 24)) & 0xFF if how & INDEXED else 0
+                latch = o if how & LENGTH_BITS == 2 else o >> 8
+                base = o
+                if how & INDIRECT:
+                    zp = (o + index) & 0xFF if how & BEFORE else o
+                    if zp < 0x80 or zp == 0xFF:
+                        need = RARE
+                    latch = int64(ram[(zp + 1) & 0x7F])
+                    base = int64(ram[zp & 0x7F]) | (latch << 8)
+                    if how & BEFORE:
+                        index = 0
+                t = base + index
+                if how & PAYS:
+                    cy += ((base & 0xFF) + index) >> 8
+                if how & ZERO_PAGE:
+                    t &= 0xFF
+                if how & PULLS and t == 0:
+                    need = RARE
+                now = cy - origin
+                in_ram = t & 0x1280 == 0x80
+                # ---- read
+                m = t & 0xFF
+                if how & READS:
+                    if in_ram:
+                        m = int64(ram[t & 0x7F])
+                    elif t & 0x1000 != 0 and low <= t & 0xFFF < high:
+                        m = int64(table[uintp(image_offset(s_at, cart, bank, t))] & uint32(0xFF))
+                    elif t & 0x1088 == 0 and (logged != 0 or (3 * now >= s[S_START] and s[S_DRAWN] < s[S_END])):
+                        need = LATE if need == 0 else need
+                    elif need == 0:
+                        if t & 0x1080 == 0:
+                            touch = now
+                        m = chip_read(s_at, ram_at, rom_at, prop_at, t, latch, cy, now)
                         bank = s[S_BANK]
+                elif do & FROM_FLAGS:
+                    m = status(s_at, nz, c, v, d)
+            meet(lanes)
+            special = 0
+            if need == 0:
+                special = (how >> SPECIAL_AT) & 15
+                # ---- compute
+                p = (new >> ((do >> P_AT) & 24)) & 0xFF if do & P_REGISTER else m if do & P_MEMORY else 0
+                q = (new >> ((do >> Q_AT) & 24)) & 0xFF if do & Q_REGISTER else m if do & Q_MEMORY else 0
+                carry = c if do & WITH_C else 1 if do & WITH_ONE else 0
+                qi = q ^ 0xFF if do & INVERTED else q
+                result = p + qi + carry
+                out = result >> 8
+                if do & SETS_V:
+                    if d:
+                        packed = subtract_decimal(p, q, carry) if do & INVERTED else add_decimal(p, q, carry)
+                        result = packed & 0xFF
+                        out = (packed >> 8) & 1
+                        v = packed >> 9
                     else:
-                        riot_write(s_at, t, result)
-            if how & PUSHES:
-                new = (new & 0xFFFFFF) | ((((new >> 24) - 1) & 0xFF) << 24)
-            if how & PULLS:
-                new = (new & 0xFFFFFF) | (t << 24)
-            # ---- where to go on
-            special = (how >> SPECIAL_AT) & 15
-            if special != 0:
+                        v = (~(p ^ qi) & (p ^ result) & 0x80) >> 7
+                function = do & FUNCTION_BITS
+                result = p | q if function == OR else result
+                result = p & q if function == AND else result
+                result = p ^ q if function == XOR else result
+                result = (p | (carry << 8)) >> 1 if function == RIGHT else result
+                out = p & 1 if function == RIGHT else out
+                result &= 0xFF
+                nz = result if do & SETS_NZ else nz
+                if do & TESTS:
+                    nz |= (m & 0x80) << 1
+                    v = (m >> 6) & 1
+                c = out if do & SETS_C else c
+                to = (do >> TO_AT) & 24
+                new = (new & ~(0xFF << to)) | (result << to) if do & TO_REGISTER else new
+                # ---- write
+                if how & WRITES:
+                    if in_ram:
+                        ram[t & 0x7F] = result
+                    elif t & 0x1080 == 0:
+                        reg = t & 63
+                        touch = now
+                        if (uint32(LOGGED_LOW if reg < 32 else LOGGED_HIGH) >> uint32(reg & 31)) & uint32(1):
+                            log[uintp(logged)] = log_entry(now, reg, result)
+                            logged += 1
+                        if now >= limit:
+                            s[S_STOP], s[S_PARTIAL] = 1, 0
+                            need = END
+                        if reg == 2:
+                            cy += 75 - (now + 75) % 76
+                        elif reg < 2:
+                            s[S_CYCLES] = cy
+                            sync_write(s_at, reg, result)
+                            need = END if s[S_STOP] else 0
+                    else:
+                        s[S_CYCLES] = cy
+                        if t & 0x1000:
+                            cart_write(s_at, ram_at, prop_at, t, result)
+                            bank = s[S_BANK]
+                        else:
+                            riot_write(s_at, t, result)
+                if how & PUSHES:
+                    new = (new & 0xFFFFFF) | ((((new >> 24) - 1) & 0xFF) << 24)
+                if how & PULLS:
+                    new = (new & 0xFFFFFF) | (t << 24)
+                if special == BRANCH and branches(do & 3, (do >> 2) & 1, nz, c, v):
+                    target = after + (o ^ 0x80) - 0x80
+                    cy += 1 if (target ^ after) & 0xFF00 == 0 else 2
+                    after = target
+            meet(lanes)
+            if special > BRANCH:
+                # ---- jumps, the stack and flags
                 sp = (new >> 24) & 0xFF
-                if special == BRANCH:
-                    if branches(do & 3, (do >> 2) & 1, nz, c, v):
-                        target = after + (o ^ 0x80) - 0x80
-                        cy += 1 if (target ^ after) & 0xFF00 == 0 else 2
-                        after = target
-                elif special == JUMP:
+                if special == JUMP:
                     after = o
                 elif special == JUMP_INDIRECT:
                     after = int64(ram[o & 0x7F]) | (int64(ram[(o + 1) & 0x7F]) << 8)
@@ -301,25 +296,24 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                     s[S_I] = do & 1
                 elif special == CLEAR_V:
                     v = do
-                if need == RARE:
-                    break
-                if special == FLAGS_IN or special == RETURN_FLAGS:
+                if need == 0 and (special == FLAGS_IN or special == RETURN_FLAGS):
                     nz, c = ((m & 0x80) << 1) | (0 if m & 2 else 1), m & 1
                     v, d = (m >> 6) & 1, (m >> 3) & 1
                     s[S_I] = (m >> 2) & 1
-            r, pc, cycles = new, after & 0xFFFF, cy
-            if need != 0:
-                break
+            if how != 0 and (need == 0 or need == END):
+                r, pc, cycles = new, after & 0xFFFF, cy
         # ---- here the machines of a warp meet
-        s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC] = r & 0xFF, (r >> 8) & 0xFF, (r >> 16) & 0xFF, (r >> 24) & 0xFF, pc
-        s[S_NZ], s[S_C], s[S_V], s[S_D] = nz, c, v, d
-        s[S_CYCLES], s[S_LEFT], s[S_LOGGED], s[S_TOUCH] = cycles, left, logged, touch
+        if need != 0:
+            s[S_A], s[S_X], s[S_Y], s[S_SP] = r & 0xFF, (r >> 8) & 0xFF, (r >> 16) & 0xFF, (r >> 24) & 0xFF
+            s[S_PC], s[S_NZ], s[S_C], s[S_V], s[S_D] = pc, nz, c, v, d
+            s[S_CYCLES], s[S_LEFT], s[S_LOGGED], s[S_TOUCH] = cycles, left, logged, touch
         if need == RARE:
             step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
             r = s[S_A] | (s[S_X] << 8) | (s[S_Y] << 16) | (s[S_SP] << 24)
             pc, nz, c, v, d = s[S_PC], s[S_NZ], s[S_C], s[S_V], s[S_D]
             cycles, bank, logged, touch = s[S_CYCLES], s[S_BANK], s[S_LOGGED], s[S_TOUCH]
             need = END if s[S_STOP] or s[S_DEAD] else 0
+        meet(lanes)
     return need
 
 
@@ -329,6 +323,7 @@ def run(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
     s = as_state(s_at)
     need = LATE
     while need != END:
+        lanes = together()
         need = play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at)
         if need != END:
             replay_unit(s_at, prop_at, log_at, int64(3 * s[S_TOUCH]), screen_at)
@@ -336,3 +331,4 @@ def run(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
             step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
             if s[S_STOP] or s[S_DEAD]:
                 need = END
+        meet(lanes)

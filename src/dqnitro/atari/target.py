@@ -227,6 +227,17 @@ def _as_screen(at):
     return carray(_pointer(at), (2, ROWS, WORDS), np.uint64)
 
 
+# Machines that share instructions (a warp) wait for one another at `meet`: those that `together` has counted, all of them.
+
+
+def _together():
+    return 0
+
+
+def _meet(lanes):
+    pass
+
+
 # A mask's word is a number of the state like any other here; where those are narrower, it is two.
 
 
@@ -249,6 +260,9 @@ as_bytes: Any = device(_same if CHECKED else _as_bytes)
 as_ram, as_log = as_bytes, as_state
 get_word: Any = inlined(_get_word)
 put_word: Any = inlined(_put_word)
+MEETS = False  # a core has one machine at a time
+together: Any = device(_together)
+meet: Any = device(_meet)
 wide = device  # needs numbers of 64 bits, whatever a target does with the others
 as_words: Any = device(_same if CHECKED else _as_words)
 as_int32: Any = device(_same if CHECKED else _as_int32)

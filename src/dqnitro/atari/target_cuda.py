@@ -23,7 +23,7 @@ LANES = 32  # machines in a group
 WORDS_OF_MASKS = 18  # three for each of six objects: their upper halves follow the state
 STATE_ROWS = S_SIZE + WORDS_OF_MASKS
 # Modules whose numbers have 32 bits here: a register of a GPU has no more. The others run once a frame, or work on masks.
-NARROW = {"phases", "tia", "motion", "cpu", "bus", "cartridge"}
+NARROW = {"loop", "phases", "tia", "motion", "cpu", "bus", "cartridge", "shrink"}
 
 
 def _rewritten(function: Any) -> Any:
@@ -144,6 +144,19 @@ def mul32(a, b):
 @inlined
 def add32(a, b):
     return libdevice.fadd_rn(a, b)
+
+
+MEETS = True
+
+
+@wide
+def together():
+    return cuda.activemask()
+
+
+@wide
+def meet(lanes):
+    cuda.syncwarp(lanes)
 
 
 @wide

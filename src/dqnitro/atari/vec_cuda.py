@@ -19,11 +19,13 @@ from .batches import check, machine_of, seeds_of
 from .cuda import check_memory, kernels, require
 from .micro import microcode
 from .rng import MT_SIZE
+from .shrink import MOST_TAPS
 
 LANES = 32
 WORDS_OF_MASKS = 18  # see target_cuda
 WARPS_PER_PROCESSOR = 8  # that many fit with the registers a machine needs
 SHOW_THREADS = 256
+TOGETHER_FROM = 4  # machines in a warp, for which `phases` is the quicker loop
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
 ARRAYS = (
     "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
@@ -128,17 +130,19 @@ class CudaVec(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._allocate(rom.height, shape, channels)
-        (image, _), prop, ntsc = machine
-        dec = microcode(image, prop)
+        processors = torch.cuda.get_device_properties(self._index).multi_processor_count
+        wanted = -(-num_envs // (processors * WARPS_PER_PROCESSOR))
+        self.machines_per_warp = machines_per_warp or min(LANES, 1 << (wanted - 1).bit_length())
+        (image, dec), prop, ntsc = machine
+        prop[layout.P_TOGETHER] = ntsc[layout.P_TOGETHER] = self.machines_per_warp >= TOGETHER_FROM
+        if prop[layout.P_TOGETHER]:
+            dec = microcode(image, prop)
         self._put(rom=image, dec=dec.view(np.int32), options=options, action_set=actions, luts=luts.reshape(-1))
         for name, numbers in (("prop", prop), ("ntsc", ntsc)):
             self._put(**{name: np.repeat(numbers.astype(np.int32)[:, None], LANES, 1)})
         self._put(rows=np.arange(layout.ROWS, dtype=np.int32))
         self._put(**{k: getattr(p, k) for k in ARRAYS[-8:]})
         self._tensors["strengths"].fill_(1.0)
-        processors = torch.cuda.get_device_properties(self._index).multi_processor_count
-        wanted = -(-num_envs // (processors * WARPS_PER_PROCESSOR))
-        self.machines_per_warp = machines_per_warp or min(LANES, 1 << (wanted - 1).bit_length())
         self._at = torch.tensor(
             [self._tensors[k].data_ptr() if k in self._tensors else 0 for k in ARRAYS], dtype=torch.int64, device=device
         )
@@ -197,10 +201,12 @@ class CudaVec(VectorEnv):
 
     def launch_show(self) -> None:
         p = self._plan
-        self._kernels.launch(
-            "show_kernel", self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, p.kind, p.height,
-            p.out_height, p.out_width, p.total,
-        )  # fmt: skip
+        sizes = p.height, p.out_height, p.out_width, p.total
+        if p.kind == resize_plan.INTEGER and p.x_taps.max() <= MOST_TAPS:
+            name, numbers = "shrink_kernel", sizes
+        else:
+            name, numbers = "show_kernel", (p.kind, *sizes)
+        self._kernels.launch(name, self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, *numbers)
 
     def launch_admit(self) -> None:
         """Machines whose game has begun aside come back; those that wait are handed to `launch_starts`."""
