@@ -6,11 +6,12 @@ step, so that a CUDA graph can record steps and nothing is copied. `clone()` wha
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -127,7 +128,6 @@ class CudaVec(VectorEnv):
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
         self.single_observation_space = Box(0, 255, shape, np.uint8)
         self.single_action_space = Discrete(len(actions))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._allocate(rom.height, shape, channels)
         processors = torch.cuda.get_device_properties(self._index).multi_processor_count
@@ -146,6 +146,11 @@ class CudaVec(VectorEnv):
         self._at = torch.tensor(
             [self._tensors[k].data_ptr() if k in self._tensors else 0 for k in ARRAYS], dtype=torch.int64, device=device
         )
+
+    @functools.cached_property
+    def observation_space(self) -> Space[Any]:  # type: ignore[override]
+        """Made when somebody asks: its bounds are as large as the observations, gigabytes for many machines."""
+        return batch_space(self.single_observation_space, self.num_envs)
 
     def _allocate(self, height: int, shape: tuple[int, ...], channels: int) -> None:
         torch, n = self._torch, self.num_envs
