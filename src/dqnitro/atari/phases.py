@@ -218,7 +218,8 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                     elif t & 0x1080 == 0:
                         reg = t & 63
                         touch = now
-                        if (uint32(LOGGED_LOW if reg < 32 else LOGGED_HIGH) >> uint32(reg & 31)) & uint32(1):
+                        logs = LOGGED_LOW if reg < 32 else LOGGED_HIGH
+                        if (logs >> (reg & 31)) & 1:
                             log[uintp(logged)] = log_entry(now, reg, result)
                             logged += 1
                         if now >= limit:

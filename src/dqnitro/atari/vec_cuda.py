@@ -24,7 +24,8 @@ from .shrink import MOST_TAPS
 
 LANES = 32
 WORDS_OF_MASKS = 18  # see target_cuda
-WARPS_PER_PROCESSOR = 8  # that many fit with the registers a machine needs
+WARPS_PER_PROCESSOR = 8  # that many fit with the registers that a machine alone in its warp likes
+WARPS_TOGETHER = 4  # in a block, where warps are full
 SHOW_THREADS = 256
 TOGETHER_FROM = 4  # machines in a warp, for which `phases` is the quicker loop
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
@@ -104,7 +105,6 @@ class CudaVec(VectorEnv):
         torch = self._torch = require(number)
         self.device = torch.device(device)
         self._index = torch.cuda.current_device() if number is None else number
-        self._kernels = kernels(self._index)
         self.game = games.game(game)
         self.num_envs, self.autoreset_mode = num_envs, AutoresetMode.NEXT_STEP
         self.resets_aside, self._began = resets_aside, False
@@ -134,9 +134,11 @@ class CudaVec(VectorEnv):
         wanted = -(-num_envs // (processors * WARPS_PER_PROCESSOR))
         self.machines_per_warp = machines_per_warp or min(LANES, 1 << (wanted - 1).bit_length())
         (image, dec), prop, ntsc = machine
-        prop[layout.P_TOGETHER] = ntsc[layout.P_TOGETHER] = self.machines_per_warp >= TOGETHER_FROM
-        if prop[layout.P_TOGETHER]:
+        together = self.machines_per_warp >= TOGETHER_FROM
+        prop[layout.P_TOGETHER] = ntsc[layout.P_TOGETHER] = together
+        if together:
             dec = microcode(image, prop)
+        self._kernels = kernels(self._index, together)
         self._put(rom=image, dec=dec.view(np.int32), options=options, action_set=actions, luts=luts.reshape(-1))
         for name, numbers in (("prop", prop), ("ntsc", ntsc)):
             self._put(**{name: np.repeat(numbers.astype(np.int32)[:, None], LANES, 1)})
@@ -201,7 +203,7 @@ class CudaVec(VectorEnv):
     def _grid(self, n: int, per_warp: int) -> tuple[int, int]:
         """Blocks of as many warps as fit a processor: the others stay free for whoever shares the card."""
         warps = -(-n // per_warp)
-        together = min(WARPS_PER_PROCESSOR, warps)
+        together = min(WARPS_TOGETHER if per_warp == LANES else WARPS_PER_PROCESSOR, warps)
         return -(-warps // together), LANES * together
 
     def launch_show(self) -> None:
