@@ -81,7 +81,8 @@ def _target() -> types.ModuleType:
     def byte_at(ram: Any, k: int, table: Any, place: int, in_rom: bool) -> int:
         return int(table[place]) & 0xFF if in_rom else int(ram[k])
 
-    for name in "as_state as_log as_ram as_bytes as_words as_int32 as_screen address wide".split():
+    arrays = ("as_state", "as_log", "as_ram", "as_bytes", "as_words", "as_int32", "as_screen")
+    for name in (*arrays, "address", "wide"):
         setattr(target, name, _same)
     for name in ("device", "inlined", "unit"):
         setattr(target, name, device)

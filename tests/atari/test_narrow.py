@@ -73,7 +73,7 @@ def test_arrays_and_addresses_are_left_alone():
 
 def test_a_tree_is_narrowed_as_a_tree():
     both = as_narrow(as_trees(a_chain), narrow32)
-    assert "h < " in both.__source__.replace("narrow32(h)", "h"), "halving is kept"
+    assert "h < " in vars(both)["__source__"], "halving is kept"
     for h in range(-1, 7):
         for x in (0, 5, 2**31 - 1):
             assert both(h, x) == narrow32(a_chain(h, x))

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import opcodes
 from .layout import *
-from .opcodes import ABS, ABX, ABY, CYCLES, IMM, IMP, IND, IZX, IZY, LENGTH, MODE, NAMES, REL, ZP, ZPX, ZPY
+from .opcodes import ABS, ABX, ABY, CYCLES, IMM, IMP, IND, IZX, IZY, LENGTH, MODE, NAMES, REL, ZPX, ZPY
 from .tia import LOGGED
 
 # ---- bits of HOW

@@ -14,7 +14,6 @@ done `TOGETHER` instructions): what is rare is done by as many machines at once 
 
 from __future__ import annotations
 
-import numpy as np
 from numpy import int64, uint32, uintp
 
 from .bus import collision_read, input_read, sync_write
