@@ -35,6 +35,11 @@ def test_a_video_of_a_whole_game(pong, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["game.mp4"]
 
 
+def test_the_same_games_can_be_played_in_another_part(pong):
+    own, other = (score(pong, 2, epsilon=0.5, part=part) for part in ("", "console"))
+    assert own == other and len(own.scores) == 2
+
+
 def test_scores_over_fresh_games_have_an_interval_and_repeat(tmp_path):
     config = Config(
         env_id="dqnitro_test/Corridor-v0", frame_stack=1, hidden_units=8, batch_size=4, first_fill_steps=20,

@@ -55,6 +55,8 @@ class Stream(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.relu(self.hidden(x))
+        if not torch.is_autocast_enabled(x.device.type):
+            return self.output(h)
         with torch.autocast(x.device.type, enabled=False):
             return self.output(h.float())
 
@@ -113,7 +115,9 @@ class ConvNetwork(nn.Module):
             x = F.conv2d(obs.to(torch.bfloat16, memory_format=self.memory_format), weight, first.bias, stride)
             x = self.convolutions[1:](x)
         else:
-            x = obs.to(torch.float32, memory_format=self.memory_format) * (1.0 / 255.0)
+            x = obs.to(torch.float32, memory_format=self.memory_format)
+            # What was converted is ours to overwrite: one pass over megabytes less.
+            x = x * (1.0 / 255.0) if obs.dtype == torch.float32 else x.mul_(1.0 / 255.0)
             first = self.convolutions[0]
             assert isinstance(first, nn.Conv2d)
             if obs.shape[1] != first.in_channels:

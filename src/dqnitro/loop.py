@@ -17,6 +17,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs, GameEnd, Step
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.learner import Learner
+from dqnitro.machine import keep_freed_memory
 from dqnitro.replay.base import Replay
 
 PHASES = ("act", "env", "sample", "learn", "store")
@@ -176,6 +177,7 @@ def make_agent(config: Config, envs: Envs | None = None) -> Agent:
 
     device = resolve_device(config.device)
     resolve_device(config.act_device, "--act-device")
+    keep_freed_memory()
     if config.torch_threads:
         torch.set_num_threads(config.torch_threads)
     envs = make_envs(config) if envs is None else envs

@@ -17,6 +17,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.errors import CheckpointError, ConfigError
 from dqnitro.learn.learner import build_network, head_spec
+from dqnitro.seeds.folder import is_seeds
 
 FRESH_SEED = 0x5EED  # games of `play` are none of those the agent trained on
 
@@ -39,6 +40,8 @@ class Policy:
 def load_config(run_dir: pathlib.Path) -> Config:
     """The config a run was started with."""
     path = run_dir / "config.json"
+    if not path.is_file() and is_seeds(run_dir):
+        raise CheckpointError(f"{run_dir} holds the runs of several seeds", f"give one of them, like {run_dir / 's1'}")
     if not path.is_file():
         raise CheckpointError(f"{run_dir} is no run (it has no config.json)", "`dqnitro runs` lists what is there")
     try:
@@ -100,12 +103,16 @@ class Scored(NamedTuple):
     high: float
 
 
-def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, n_envs: int = 0) -> Scored:
-    """Play `n_games` fresh games with a run's network."""
+def score(
+    run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, n_envs: int = 0, part: str = ""
+) -> Scored:
+    """Play `n_games` fresh games with a run's network; in the environment part `part`, else in the one it trained with."""
     from dqnitro.envs import make_envs
     from dqnitro.lab.statistics import mean_interval
 
     config = load_config(run_dir)
+    if part:
+        config = config.replace(envs=part)
     envs = make_envs(_fresh_games(config, min(n_games, n_envs or 8), seed))
     try:
         policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed)

@@ -7,7 +7,9 @@ config = recipes.auto("pong")
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from dqnitro import tuned
 from dqnitro.config import Config, nearest
@@ -16,6 +18,40 @@ from dqnitro.ladder import RUNGS, climb, in_force, rung
 
 SEEN_SMALL = {"pong"}  # games that were learned with fewer pixels and a smaller network (results/)
 SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `spec.reward_threshold`
+
+# What `auto` learns Atari games with on a machine with a GPU; all of its numbers are here.
+ON_GPU: dict[str, Any] = {
+    "n_envs": 64, "batch_size": 256, "steps_per_update": 12.8, "n_step": 5, "double": True, "dueling": True, "loss": "huber",
+    "learning_rate": 5e-4, "adam_epsilon": 1.5e-4, "target_sync_steps": 4_096, "first_fill_steps": 10_000,
+    "replay_capacity": 400_000, "epsilon_decay_steps": 100_000, "epsilon_end": 0.01,
+}  # fmt: skip
+# Measured on Pong alone (results/pong-h200.json); other games get the half of that learning rate and explore longer.
+UNSEEN_ON_GPU: dict[str, Any] = {"learning_rate": 2.5e-4, "epsilon_decay_steps": 250_000}
+ON_DEVICE: dict[str, Any] = {
+    "n_envs": 256
+}  # what is other where the card plays as well: it emulates many as quickly as few
+ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile")
+MANY_CORES = 8  # from so many on the cores play as quickly as a card learns: runner hybrid
+
+
+@dataclass(frozen=True)
+class Here:
+    """What of a machine decides which runner `auto` takes."""
+
+    cores: int
+    gpu: str | None = None  # its name
+    no_console: str | None = None  # why the console cannot run on that GPU; None: it can
+
+
+def this_machine() -> Here:
+    import torch
+
+    from dqnitro.ladder.rung import needs_cuda_console
+    from dqnitro.machine import usable_cores
+
+    if not torch.cuda.is_available():
+        return Here(usable_cores())
+    return Here(usable_cores(), torch.cuda.get_device_name(0), needs_cuda_console(Config()))
 
 
 @dataclass(frozen=True)
@@ -27,6 +63,7 @@ class Plan:
     rungs: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)  # rung -> why it cannot run here
     tuned: str = ""  # what `dqnitro tune` found on this machine, in words; empty where it was not run
+    why: str = ""  # why this runner, in words
 
     def config(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Config:
         """The whole config; `without` and `also` change the list of rungs by name."""
@@ -73,6 +110,12 @@ def _base(env_id: str) -> Config:
     return config
 
 
+def own_settings(plan: Plan) -> dict[str, Any]:
+    """What a recipe sets by itself, beside its rungs: where it starts otherwise than the baseline."""
+    mine, book = plan.base.to_dict(), _base(plan.base.env_id).to_dict()
+    return {k: v for k, v in mine.items() if v != book[k] and k not in ("device", "runner")}
+
+
 def _baseline(env_id: str) -> Plan:
     return Plan("baseline", _base(env_id))
 
@@ -88,27 +131,56 @@ def _fast(env_id: str) -> Plan:
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
 
 
-def _auto(env_id: str) -> Plan:
-    """What reaches the score soonest on this machine."""
+def choose_runner(here: Here) -> tuple[str, str]:
+    """The runner of `auto` for Atari games on such a machine, and why."""
+    if here.gpu is None:
+        return "inline", "there is no GPU that torch can use: one process plays and learns"
+    cores = f"{here.cores} core{'s' if here.cores > 1 else ''}"
+    if here.cores >= MANY_CORES:
+        return "hybrid", f"{cores} play {ON_GPU['n_envs']} consoles while the {here.gpu} learns"
+    if here.no_console is None:
+        return "device", f"{cores} cannot keep the {here.gpu} busy, so the games run on it, too"
+    return (
+        "inline",
+        f"{cores} cannot keep the {here.gpu} busy, and the games cannot run on it: {here.no_console}",
+    )
+
+
+def _auto(env_id: str, here: Here | None = None) -> Plan:
+    """What reaches the score soonest on this machine (or on one that is described)."""
     from dqnitro.envs import atari_game, env_kind
 
     base = _base(env_id).replace(device="auto")
     if env_kind(env_id) == "vector":
         # The network is so small that a pass costs less than handing it to a GPU or a compiler.
-        return _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
+        plan = _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
+        return replace(plan, why="a pass of so small a network costs less than handing it to a GPU or another process")
     small = ("small-frame", "small-network") if atari_game(env_id) in SEEN_SMALL else ()
     wanted = (
         "frame-replay", "console", "eight-envs", "four-steps-per-update", *small, "three-step", "double", "quick-rate",
         "fused-adam", "channels-last", "bfloat16",
     )  # fmt: skip
-    return _plan_if_possible("auto", base, wanted)
+    if atari_game(env_id) is None:
+        return _plan_if_possible("auto", base, wanted)
+    runner, why = choose_runner(here or this_machine())
+    if runner == "inline":
+        return replace(_plan_if_possible("auto", base, wanted), why=why)
+    unseen = {} if atari_game(env_id) == "pong" else UNSEEN_ON_GPU
+    base = base.replace(device="cuda", runner=runner, **ON_GPU | unseen | (ON_DEVICE if runner == "device" else {}))
+    return replace(_plan_if_possible("auto", base, ON_GPU_RUNGS), why=why)
 
 
-RECIPES = {"auto": _auto, "fast": _fast, "baseline": _baseline}
+RECIPES: dict[str, Callable[[str], Plan]] = {"auto": _auto, "fast": _fast, "baseline": _baseline}
 
 
-def plan(name: str, env_id: str) -> Plan:
-    """The plan of a recipe for a game, with what `dqnitro tune` found on this machine."""
+def plan(name: str, env_id: str, device: str | None = None) -> Plan:
+    """The plan of a recipe for a game, with what `dqnitro tune` found on this machine.
+
+    `device` is where somebody wants to learn. On the CPU of a machine with a GPU `auto` is what it would be without that GPU,
+    of which nothing was measured.
+    """
+    if name == "auto" and device == "cpu" and (here := this_machine()).gpu is not None:
+        return _auto(env_id, replace(here, gpu=None))
     made = untuned(name, env_id)
     found = tuned.find(name, env_id)
     if found is None:
@@ -121,7 +193,10 @@ def plan(name: str, env_id: str) -> Plan:
     best = _plan_if_possible(name, base, (*found.rungs, *learning))
     left_out = {n: why for n, why in made.left_out.items() if n not in best.rungs} | found.dropped | best.left_out
     stale = "" if found.torch == _torch_version() else f"; measured with torch {found.torch}, run it again"
-    return replace(best, left_out=left_out, tuned=f"{found.gain} ({found.date[:10]}{stale})")
+    why = (
+        f"measured by `dqnitro tune` (before: {made.why})" if base.runner != made.base.runner and made.why else made.why
+    )
+    return replace(best, left_out=left_out, tuned=f"{found.gain} ({found.date[:10]}{stale})", why=why)
 
 
 def _torch_version() -> str:

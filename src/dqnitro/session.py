@@ -157,10 +157,10 @@ def file_stem(env_id: str) -> str:
     return "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in env_id)
 
 
-def new_run_dir(config: Config, recipe: str, root: pathlib.Path) -> pathlib.Path:
-    """runs/pong-auto-s1-20260131-120000, with a number behind it if that is taken."""
+def new_run_dir(config: Config, recipe: str, root: pathlib.Path, seeds: str = "") -> pathlib.Path:
+    """runs/pong-auto-s1-20260131-120000 (of several seeds: -s1-8-), with a number behind it if that is taken."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = f"{file_stem(config.env_id)}-{recipe}-s{config.seed}-{stamp}"
+    name = f"{file_stem(config.env_id)}-{recipe}-{seeds or f's{config.seed}'}-{stamp}"
     path, k = root / name, 2
     while path.exists():
         path, k = root / f"{name}-{k}", k + 1

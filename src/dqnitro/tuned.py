@@ -19,7 +19,8 @@ from dqnitro.machine import cpu_name, usable_cores
 
 FORMAT = 1
 RECIPES = ("auto", "fast")  # those that take the result
-SETTINGS = ("torch_threads", "env_threads", "runner", "slack_steps")  # may be chosen; a runner only with slack 0
+ALIKE_FOR = ("auto",)  # those whose run may draw other random numbers; `fast` is the baseline's run but for rounding
+SETTINGS = ("torch_threads", "env_threads", "runner", "slack_steps")  # may be chosen; processes only with slack 0
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,10 @@ def find(recipe: str, env_id: str) -> Tuned | None:
         found = Tuned(rungs, settings, str(entry["date"]), str(entry["torch"]), dropped, str(entry["gain"]))
     except (KeyError, TypeError, AttributeError):
         return None
-    if settings.get("runner", "inline") != "inline" and settings.get("slack_steps") != 0:
+    if settings.get("slack_steps", 0) != 0 or (settings.get("runner") == "processes" and "slack_steps" not in settings):
         return None  # play that runs ahead changes learning
+    if settings.get("runner") in ("hybrid", "device") and recipe not in ALIKE_FOR:
+        return None
     return found
 
 

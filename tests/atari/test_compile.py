@@ -168,7 +168,7 @@ def test_without_a_compiler_no_unit_is_compiled():
 
 def test_one_compiled_version_serves_all_games():
     """A 2K image is built, not read, which once made its array of another type: twelve seconds of compiling."""
-    from dqnitro.atari import AtariVec, stepper
+    from dqnitro.atari import AtariVec, crew
 
     kinds = {(r.image.dtype, r.image.flags.writeable, r.image.flags.c_contiguous) for r in map(roms.load, games.GAMES)}
     assert kinds == {(np.dtype(np.uint8), False, True)}
@@ -176,4 +176,4 @@ def test_one_compiled_version_serves_all_games():
         envs = AtariVec(game, 1, num_threads=1, grayscale=grayscale)
         envs.reset(seed=1)
         envs.close()
-    assert len(stepper.run.signatures) == 1  # type: ignore[attr-defined]
+    assert len(crew.work.signatures) == 1  # type: ignore[attr-defined]

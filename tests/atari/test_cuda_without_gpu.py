@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
 import subprocess
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from dqnitro.atari import AtariVec, cuda, layout, vec_cuda
+from dqnitro.atari import AtariVec, cuda, layout, stepper, vec_cuda
 from dqnitro.atari.cuda import CudaUnavailable
+from dqnitro.atari.stick import STICK, from_stick, stick_space
 from dqnitro.atari.vec_cuda import ARRAYS, CudaVec
 
 FOLDER = Path(cuda.__file__).parent
@@ -121,19 +123,13 @@ def test_out_of_gpu_memory_says_how_many_would_fit():
 # ---- what it does not do
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
-    [
-        ({"continuous": True}, "no continuous actions"),
-        ({"autoreset_mode": "SameStep"}, "no autoreset in the same step"),
-        ({"batch_size": 2}, "no batches of 2 out of 4"),
-    ],
-    ids=str,
-)
-def test_what_a_gpu_does_not_do_is_refused_before_anything_is_compiled(card, options, what):
-    with pytest.raises(NotImplementedError, match=what) as e:
-        AtariVec("pong", 4, device="cuda", **options)
+def test_what_a_gpu_does_not_do_is_refused_before_anything_is_compiled(card):
+    with pytest.raises(NotImplementedError, match="no batches of 2 out of 4") as e:
+        AtariVec("pong", 4, device="cuda", batch_size=2)
     assert "device='cpu'" in one_line(e)
+    with pytest.raises(ValueError, match="not there in the same step") as e:
+        AtariVec("pong", 4, device="cuda", autoreset_mode="SameStep", resets_aside=True)  # type: ignore[call-arg]
+    one_line(e)
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CUDA", ""])
@@ -166,17 +162,147 @@ def test_arguments_reach_the_vector_on_the_card(monkeypatch):
 def bare(n: int = 3, n_actions: int = 6) -> CudaVec:
     """A vector without a card behind it, to ask what it refuses."""
     vec = object.__new__(CudaVec)
-    vec._torch, vec.num_envs, vec._began = torch, n, True
+    vec._torch, vec.num_envs, vec._began, vec._sent = torch, n, True, False
+    vec.continuous, vec._same_step, vec.resets_aside = False, False, False
     vec._tensors = {"actions": torch.zeros(n, dtype=torch.int64), "action_set": torch.arange(n_actions)}
     return vec
 
 
-def test_calls_that_a_gpu_does_not_do_are_refused():
-    vec = bare()
-    for call in (lambda: vec.send(np.zeros(3)), vec.recv, lambda: vec.reset(options={"reset_mask": np.ones(3, bool)})):
-        with pytest.raises(NotImplementedError) as e:
-            call()
-        one_line(e)
+class Toy(CudaVec):
+    """Kernels in a few lines of Python: a game lasts as many steps as its number, and shows how many were made.
+
+    Commands, flags and results are carried out as `step_kernel` and `show_kernel` do it.
+    """
+
+    def __init__(self, n: int = 4, same_step: bool = False) -> None:
+        self._torch, self._index, self.device, self.num_envs = torch, 0, torch.device("cpu"), n
+        self._began, self._sent, self.resets_aside, self._same_step = False, False, False, same_step
+        self.continuous, self.continuous_action_threshold = False, 0.5
+        made = {"seeds": 0, "actions": 0, "number": 0, "age": 0}
+        self._tensors = {k: torch.full((n,), v) for k, v in made.items()}
+        self._tensors |= {
+            "commands": torch.zeros(n, dtype=torch.int32), "away": torch.zeros(n, dtype=torch.int32),
+            "episode": torch.zeros((n, stepper.E_SIZE), dtype=torch.int64), "obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8),
+            "final_obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8), "results": torch.zeros((stepper.R_SIZE, n), dtype=torch.int32),
+            "terminated": torch.zeros(n, dtype=torch.bool), "truncated": torch.zeros(n, dtype=torch.bool),
+            "strengths": torch.ones(n), "action_set": torch.arange(18),
+        }  # fmt: skip
+
+    def _play(self) -> None:
+        t = self._tensors
+        for m in range(self.num_envs):
+            command, ended = int(t["commands"][m]), False
+            t["results"][stepper.R_REWARD, m] = 0
+            if command == stepper.STEP and t["episode"][m, stepper.E_OVER]:
+                command = stepper.RESET
+            if command == stepper.STEP:
+                t["age"][m] += 1
+                t["obs"][m] = torch.stack([t["obs"][m, 1], torch.full((1, 1), 10 * t["number"][m] + t["age"][m])])
+                t["results"][stepper.R_REWARD, m] = t["actions"][m]
+                ended = bool(t["age"][m] >= t["number"][m])
+                t["episode"][m, stepper.E_OVER] = int(ended)
+            if command in (stepper.RESET, stepper.SEEDED_RESET):
+                seeded = command == stepper.SEEDED_RESET and t["seeds"][m] >= 0
+                t["number"][m] = t["seeds"][m] if seeded else t["number"][m] + 1
+                t["age"][m], t["episode"][m, stepper.E_OVER] = 0, 0
+                t["obs"][m] = torch.tensor([0, 10 * int(t["number"][m])], dtype=torch.uint8).view(2, 1, 1)
+            t["results"][stepper.R_LIVES, m] = t["number"][m]
+            t["terminated"][m] = ended
+
+
+@pytest.fixture
+def no_card(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device", lambda index: contextlib.nullcontext())
+
+
+def test_a_new_game_in_the_same_step_is_the_one_that_the_next_step_would_begin(no_card):
+    """One vector with either mode: the same observations, rewards and ends, but for the step that only begins a game."""
+    later, at_once = Toy(), Toy(same_step=True)
+    for vec in (later, at_once):
+        vec.reset(seed=1)
+    stories: list[list[list[Any]]] = [[[] for _ in range(4)] for _ in range(2)]
+    for k in range(40):
+        over = later._tensors["episode"][:, stepper.E_OVER].bool().tolist()
+        obs, reward, terminated, _, info = later.step(torch.full((4,), k % 5))
+        assert "final_obs" not in info
+        for m in range(4):
+            if over[m]:  # what it shows is the first observation of the new game, which belongs to the end before
+                stories[0][m][-1] += (obs[m].flatten().tolist(),)
+            else:
+                stories[0][m].append((int(terminated[m]), obs[m].flatten().tolist()))
+        assert all(int(r) == (0 if o else k % 5) for r, o in zip(reward, over, strict=True))
+    for k in range(40):
+        obs, reward, terminated, _, info = at_once.step(torch.full((4,), k % 5))
+        assert reward.tolist() == [k % 5] * 4, "no step is spent on a new game"
+        for m in range(4):
+            last, now = info["final_obs"][m].flatten().tolist(), obs[m].flatten().tolist()
+            assert (last == [0, 0]) is not bool(terminated[m])
+            stories[1][m].append((1, last, now) if terminated[m] else (0, now))
+    for m in range(4):
+        n = len(stories[0][m]) - 1
+        assert stories[0][m][:n] == stories[1][m][:n] and sum(s[0] for s in stories[0][m][:n]) >= 3
+    assert int(at_once._tensors["commands"].abs().sum()) == 0, "afterwards every machine is told to step"
+
+
+def test_some_environments_can_be_reset(no_card):
+    vec = Toy()
+    mask = np.array([True, False, True, False])
+    with pytest.raises(RuntimeError, match="must reset every environment"):
+        vec.reset(options={"reset_mask": mask})
+    vec.reset(seed=3)
+    for _ in range(2):
+        vec.step(torch.ones(4, dtype=torch.int64))
+    before = vec.obs.clone()
+    obs, info = vec.reset(seed=np.array([7, 9]), options={"reset_mask": mask})
+    assert vec._tensors["number"].tolist() == [7, 4, 9, 6] and vec._tensors["age"].tolist() == [0, 2, 0, 2]
+    assert torch.equal(obs[1::2], before[1::2]) and obs[0].flatten().tolist() == [0, 70]
+    assert info["lives"].tolist() == [7, 4, 9, 6]
+    vec.step(torch.ones(4, dtype=torch.int64))
+    assert vec._tensors["age"].tolist() == [1, 3, 1, 3]
+    for wrong in (np.ones(4), np.ones(3, bool), [True] * 4):
+        with pytest.raises((TypeError, ValueError), match="reset_mask"):
+            vec.reset(options={"reset_mask": wrong})
+    vec.resets_aside = True
+    with pytest.raises(RuntimeError, match="may be away") as e:
+        vec.reset(options={"reset_mask": mask})
+    one_line(e)
+
+
+def test_send_and_recv_are_the_two_halves_of_a_step(no_card):
+    one, other = Toy(), Toy()
+    for vec in (one, other):
+        vec.reset(seed=1)
+    for k in range(6):
+        actions = torch.full((4,), k)
+        one.send(actions)
+        for a, b in zip(one.recv()[:4], other.step(actions)[:4], strict=True):
+            assert torch.equal(a, b)
+    with pytest.raises(RuntimeError, match=r"recv\(\) without a send") as e:
+        one.recv()
+    one_line(e)
+    one.send(actions)
+    with pytest.raises(RuntimeError, match="would overwrite") as e:
+        one.send(actions)
+    one_line(e)
+    one.reset(seed=1)  # drops what was under way
+    one.send(actions)
+
+
+def test_sticks_become_the_actions_that_the_cpu_makes_of_them(no_card):
+    vec = Toy(n=200)
+    vec.continuous = True
+    vec.reset(seed=np.full(200, 5))
+    low, high = stick_space().low, stick_space().high
+    sticks = (low + (high - low) * np.random.default_rng(0).random((200, 3))).astype(np.float32)
+    vec.step(sticks)
+    expected, strengths = from_stick(sticks, 0.5)
+    assert vec.actions.tolist() == expected.tolist() and len(set(expected.tolist())) > 12
+    assert np.array_equal(vec._tensors["strengths"].numpy(), strengths)
+    # the same rule in torch, for sticks that lie on a card
+    chosen, radius = from_stick(torch.from_numpy(sticks), 0.5, torch, torch.from_numpy(STICK))
+    assert (chosen.numpy() == expected).mean() > 0.98 and np.array_equal(radius.numpy(), strengths)
+    with pytest.raises(ValueError, match=r"shape \(200, 3\), got \(200,\)"):
+        vec.step(sticks[:, 0])
 
 
 def test_wrong_actions_from_the_host_are_refused():

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from typing import Any
 
 import ale_py
@@ -13,7 +18,6 @@ from ale_py import AtariVectorEnv
 
 from dqnitro.atari import AtariVec, games
 from dqnitro.atari.batches import Buffers
-from dqnitro.atari.workers import Job, Workers
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
@@ -61,6 +65,20 @@ def test_two_sends_then_two_recvs_are_two_steps() -> None:
         equal(one.recv(), two.step(second))
 
 
+def test_steps_and_sends_in_turn_with_threads_are_those_of_one_thread() -> None:
+    """After a send all threads are awake when the caller of a step begins to work as well."""
+    one, many = AtariVec("breakout", 9, num_threads=1), AtariVec("breakout", 9, num_threads=3)
+    for turn in range(60):
+        if turn % 20 == 0:
+            equal(many.reset(seed=turn), one.reset(seed=turn))
+        actions = np.arange(9) * turn % 4
+        many.send(actions)
+        equal(many.recv(), one.step(actions))
+        equal(many.step(actions), one.step(actions))
+    one.close()
+    many.close()
+
+
 @pytest.mark.parametrize(("n", "batch"), [(4, 2), (5, 2), (3, 1)])
 def test_smaller_batches_come_in_order(n: int, batch: int) -> None:
     """With one thread ale-py answers first come, first served; ours does so with any number."""
@@ -75,38 +93,92 @@ def test_send_returns_before_the_work_is_done() -> None:
     env = AtariVec("pong", 64, num_threads=1)
     env.reset(seed=0)
     env.send(np.zeros(64, np.int64))
-    assert env._flight[0].job._done.locked(), "64 steps cannot be over yet: send worked in the caller"
+    assert not env._flight[0].job.done, "64 steps cannot be over yet: send worked in the caller"
     env.recv()
     assert any(t.name.startswith("atari-") for t in threading.enumerate())
     env.close()
 
 
-def test_work_of_two_threads_is_shared() -> None:
-    """Both take chunks: a thread that waited for the GIL would leave all of them to the other."""
-    seen: set[int] = set()
-    gate = threading.Barrier(2, timeout=20)
-
-    def work(worker: int, lo: int, hi: int) -> None:
-        if worker not in seen:
-            seen.add(worker)
-            gate.wait()
-
-    workers = Workers(2)
-    workers.run(Job(work, 16, 2))
-    assert len(seen) == 2
-    workers.close()
+def test_one_thread_steps_in_the_caller() -> None:
+    before = threading.active_count()
+    env = AtariVec("pong", 3, num_threads=1)
+    env.reset(seed=0)
+    env.step(np.zeros(3, np.int64))
+    assert threading.active_count() == before, "nothing was sent, so no thread was needed"
+    env.send(np.zeros(3, np.int64))
+    assert threading.active_count() == before + 1
+    env.recv()
+    env.close()
+    assert threading.active_count() == before
 
 
-def test_an_error_in_a_thread_reaches_the_caller() -> None:
-    def work(worker: int, lo: int, hi: int) -> None:
-        raise ZeroDivisionError("inside")
+def test_new_games_are_handed_out_first() -> None:
+    """They take as long as many steps: taken last, they would keep everybody waiting."""
+    env = AtariVec("breakout", 6, num_threads=2, episodic_life=True)
+    env.reset(seed=1)
+    actions, seen = np.ones(6, np.int64), 0
+    for _ in range(120):
+        _, _, terminated, truncated, _ = env.step(actions)
+        ended = terminated | truncated
+        batch = env._batch_of(actions)
+        order = batch.inputs[0].tolist()
+        assert sorted(order) == list(range(6)) and batch.long == ended.sum()
+        assert set(order[: batch.long]) == set(np.flatnonzero(ended).tolist())
+        seen += batch.long
+    assert seen > 0
+    env.close()
 
-    workers = Workers(2)
-    job = Job(work, 8, 2)
-    workers.start(job)
-    with pytest.raises(ZeroDivisionError, match="inside"):
-        job.wait()
-    workers.close()
+
+def test_an_environment_that_nobody_closed_lets_the_interpreter_end() -> None:
+    code = """
+import numpy as np
+from dqnitro.atari import AtariVec
+env = AtariVec("pong", 4, num_threads=2)
+env.reset(seed=0)
+env.step(np.zeros(4, np.int64))
+env.send(np.zeros(4, np.int64))
+kept = [env]
+kept.append(kept)  # only the end of the interpreter finds it
+"""
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_steps_and_sends() -> None:
+    """Threads stay behind in the parent; the child starts its own."""
+    env = AtariVec("pong", 4, num_threads=2)
+    env.reset(seed=0)
+    actions = np.array([0, 1, 2, 3])
+    env.step(actions)
+    state = env.get_state()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            env.step(actions)
+            env.send(actions)
+            env.recv()
+            env.close()
+            status = 0
+        finally:
+            os._exit(status)
+    assert wait_for(child, within_s=30) == 0
+    env.set_state(state)
+    env.step(actions)
+    env.close()
+
+
+def wait_for(child: int, within_s: float) -> int:
+    """Exit status of a child; -1 if it hangs."""
+    end = time.monotonic() + within_s
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -1
 
 
 # ---- resets
@@ -296,3 +368,26 @@ def test_memory_of_a_machine_in_all_games() -> None:
     assert {game for game, size in need.items() if size > 100_000} == OWN_SCREENS
     assert max(need.values()) < 153_000
     assert max(size for game, size in need.items() if game not in OWN_SCREENS) < 80_000
+
+
+@pytest.mark.parametrize("game", ["pong", "qbert"])  # the second has screens of its own
+def test_a_machine_goes_on_from_the_state_of_a_single_one_while_the_others_step(game: str) -> None:
+    many, twin, one = AtariVec(game, 3), AtariVec(game, 3), AtariVec(game, 1)
+    many.reset(seed=1), twin.reset(seed=1)
+    start, _ = one.reset(seed=77)
+    many.put_state(1, one.get_state())
+    before = many.get_state()
+    with pytest.raises(ValueError, match="num_envs=1"):
+        many.put_state(1, AtariVec(game, 1, frameskip=3).get_state())
+    rng = np.random.default_rng(0)
+    for t in range(40):
+        actions = rng.integers(0, 4, 3)
+        many.send(actions, look=np.array([False, t == 0, False]))
+        obs = many.recv()[0]
+        np.testing.assert_array_equal(obs[[0, 2]], twin.step(actions)[0][[0, 2]])
+        want = start if t == 0 else one.step(actions[1:2])[0]
+        np.testing.assert_array_equal(obs[1], want[0])
+    assert not np.array_equal(before["ram"], many.get_state()["ram"])
+    with pytest.raises(RuntimeError, match="under way"):
+        many.send(actions), many.put_state(0, one.get_state())
+    many.close()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import types
-
 import ale_py
 import numpy as np
 import pytest
@@ -22,14 +19,6 @@ CASES = [
     ("breakout", 60, {"frame_skip": 1, "noop_max": 0, "max_episode_frames": 50, "frame_stack": 1}),
     ("space_invaders", 30, {"frame_skip": 2, "noop_max": 7, "max_episode_frames": 19, "screen_size": 105}),
 ]
-
-
-@pytest.fixture(autouse=True)
-def console_exists(monkeypatch: pytest.MonkeyPatch) -> None:
-    """ale-py's vector environment stands in for the native console, which has tests of its own, to test the seam."""
-    stand_in = types.ModuleType("dqnitro.atari")
-    stand_in.AtariVec = ale_py.AtariVectorEnv  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "dqnitro.atari", stand_in)
 
 
 @pytest.mark.parametrize(("game", "ticks", "settings"), CASES)

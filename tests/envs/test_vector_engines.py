@@ -25,20 +25,30 @@ class FakeVec:
         self.closed = False
 
     def reset(self, *args, seed=None, options=None):
-        which = np.flatnonzero(options["reset_mask"]) if options else np.array(args[0])
-        seeds = seed if options else args[1]
+        which = np.flatnonzero(options["reset_mask"]) if options else np.array(args[0] if args else [0])
+        seeds = [seed] if isinstance(seed, int) else args[1] if args else seed
         assert len(seeds) == len(which)
         for i, s in zip(which, seeds, strict=True):
             self.state[i] = s, 0, 0, 0
         return self._obs(), self._info()
 
-    def send(self, actions, strengths=None):
+    def get_state(self):
+        return {"state": self.state.copy()}
+
+    def put_state(self, i, state):
+        assert self.pending is None, "between recv and send"
+        self.state[i] = state["state"][0]
+
+    def send(self, actions, strengths=None, look=None):
         assert self.pending is None, "two sends without a recv"
         self.pending = list(actions)
+        self.look = np.zeros(self.n, bool) if look is None else look.copy()
 
     def recv(self):
         assert self.pending is not None, "recv without send would wait for ever"
-        for s, action in zip(self.state, self.pending, strict=True):
+        for s, action, look in zip(self.state, self.pending, self.look, strict=True):
+            if look:
+                continue
             if s[3]:
                 s[:] = 0  # an autoreset without our seed
             else:
@@ -63,7 +73,8 @@ class FakeVec:
 
 def make(kind: str, **settings) -> Games:
     config = Config(n_envs=N, seed=2, episodic_life=True, **settings)
-    engine: Engine = AleEngine(lambda: FakeVec(1), config) if kind == "ale" else VectorEngine(FakeVec(N), config)
+    one = lambda: FakeVec(1)  # noqa: E731
+    engine: Engine = AleEngine(one, config) if kind == "ale" else VectorEngine(FakeVec(N), one, config)
     return Games(engine, config, is_image=False, frames_per_step=4)
 
 

@@ -104,6 +104,49 @@ def test_how_machines_share_a_warp_changes_nothing(machines_per_warp):
         assert all(torch.equal(x, y) for x, y in zip(a[:4], b[:4], strict=True))
 
 
+@pytest.mark.parametrize("game", ["pong", "seaquest", "breakout"])
+def test_new_games_in_the_same_step_equal_the_cpu(game):
+    """But for `final_obs`, which the CPU leaves out of steps without an end: looking whether there is one would wait for the card."""
+    options = {"autoreset_mode": "SameStep", "max_num_frames_per_episode": 90, "episodic_life": True}
+    theirs, ours = AtariVec(game, 5, **options), AtariVec(game, 5, device="cuda", **options)
+    theirs.reset(seed=3), ours.reset(seed=3)
+    ends = 0
+    for t, actions in enumerate(actions_of(theirs, 120, 3)):
+        a, b = ours.step(actions), theirs.step(actions)
+        final = on_host(a[4].pop("final_obs"))
+        expected = b[4].pop("final_obs", np.zeros_like(final))
+        np.testing.assert_array_equal(final, expected, err_msg=f"step {t}")
+        for name, x, y in zip(("observation", "reward", "terminated", "truncated", "info"), a, b, strict=True):
+            same(x, y, f"{game} step {t} {name}")
+        ends += int((b[2] | b[3]).sum())
+    assert ends >= 10
+
+
+def test_some_environments_reset_as_on_the_cpu():
+    theirs, ours = AtariVec("breakout", 6), AtariVec("breakout", 6, device="cuda")
+    theirs.reset(seed=3), ours.reset(seed=3)
+    mask = np.array([True, False, False, True, True, False])
+    for t, actions in enumerate(actions_of(theirs, 60, 3)):
+        if t in (10, 30):
+            given = None if t == 10 else np.array([5, 6, 7])
+            for x, y in zip(*(v.reset(seed=given, options={"reset_mask": mask}) for v in (ours, theirs)), strict=True):
+                same(x, y, f"reset at {t}")
+        for x, y in zip(ours.step(actions)[:4], theirs.step(actions)[:4], strict=True):
+            same(x, y, f"step {t}")
+
+
+@pytest.mark.parametrize("game", ["breakout", "seaquest"])
+def test_continuous_actions_equal_the_cpu(game):
+    theirs, ours = AtariVec(game, 5, continuous=True), AtariVec(game, 5, device="cuda", continuous=True)
+    assert ours.action_space == theirs.action_space
+    theirs.reset(seed=3), ours.reset(seed=3)
+    theirs.action_space.seed(0)
+    for t in range(100):
+        sticks = theirs.action_space.sample()
+        for x, y in zip(ours.step(sticks)[:4], theirs.step(sticks)[:4], strict=True):
+            same(x, y, f"{game} step {t}")
+
+
 def test_what_comes_out_lies_on_the_card_and_keeps_its_place():
     """Nothing is copied: the next step overwrites what the last one gave."""
     vec = AtariVec("pong", 4, device="cuda")

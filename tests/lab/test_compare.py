@@ -88,3 +88,18 @@ def test_the_interval_of_a_difference_keeps_its_word(n):
         d = compare.difference(rng.normal(0, 1, n).tolist(), rng.normal(1, 3, n).tolist())
         held.append(d.low <= 1.0 <= d.high)
     assert 0.88 <= np.mean(held) <= 1.0
+
+
+def test_a_folder_of_seeds_is_a_side(tmp_path):
+    for name, mean in (("a", 0.0), ("b", 6.0)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "seeds.json").write_text("{}")
+        for s in range(9, 13):
+            make(tmp_path / name / f"s{s}", mean, 100.0, s)
+    side = compare.read_side(str(tmp_path / "a"))
+    assert [r.path.name for r in side.runs] == ["s9", "s10", "s11", "s12"]
+    assert compare.compare_runs(str(tmp_path / "a"), str(tmp_path / "b"))["values"]
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "seeds.json").write_text("{}")
+    with pytest.raises(ConfigError, match="holds no run yet; hint: its seeds have not begun"):
+        compare.read_side(str(tmp_path / "c"))

@@ -21,6 +21,7 @@ TOLERANCE = {
     "bfloat16": 1e-2,
     "written-out": 1e-2,
     "float16": 1e-2,
+    "cuda-graphs": 1e-4,
     "play-on-cpu": 1e-4,
     "play-on-second-gpu": 1e-4,
 }  # seen: 2e-8, 2e-8, 2e-8, 3e-3
@@ -29,6 +30,7 @@ ON_GPU = (
     "play-on-cpu",
     "play-on-second-gpu",
     "float16",
+    "cuda-graphs",
     "all-on-gpu",
 )  # promised for a learner on a GPU
 # Learning rungs are asked whether they change the run at all, and for that a small batch and a small layer do.

@@ -99,3 +99,39 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped():
 def test_what_it_cannot_do_is_said_in_a_line(changes, says):
     with pytest.raises(ConfigError, match=says):
         make_run(CATCH.replace(**changes))
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_updates_made_together_are_the_updates_made_one_by_one(double, monkeypatch):
+    """Same draws, same parameters: the target network's pass over all batches at once changes nothing."""
+
+    def parameters(sizes):
+        agent, ticks = make_run(CATCH.replace(double=double, n_envs=32, steps_per_update=4.0, replay_capacity=32 * 100))
+        assert agent.updates.group == 8 and agent.updates.parts(19) == [8, 8, 1, 1, 1]
+        while next(ticks).steps < 390:  # nothing learned yet
+            pass
+        agent.head.copy_(agent.ring.head), agent.filled.copy_(agent.ring.filled)
+        draws = [agent.ring.draw(32, 3, agent.head, agent.filled) for _ in range(8)]
+        for size in sizes:
+            taken, draws = draws[:size], draws[size:]
+            monkeypatch.setattr(
+                agent.ring, "draw", lambda *_, d=taken: tuple(torch.cat(x) for x in zip(*d, strict=True))
+            )
+            agent.updates.run(size)
+        assert agent.report[1] == 8
+        agent.close()
+        return [p.detach().clone() for p in agent.learner.online.parameters()]
+
+    together, one_by_one = parameters([8]), parameters([1] * 8)
+    for a, b in zip(together, one_by_one, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_the_first_bad_update_of_a_group_is_the_one_reported():
+    agent, _ = make_run(CATCH)
+    agent.updates._report(torch.tensor([1.0, 2.0, 3.0]))
+    assert agent.report[1:].tolist()[0] == 3 and agent.report[3] == 3.0 and agent.report[4] == -1
+    agent.updates._report(torch.tensor([1.0, float("nan"), 3.0, float("inf")]))
+    agent.updates._report(torch.tensor([float("nan")]))
+    assert agent.report[1] == 8 and agent.report[4] == 5
+    agent.close()

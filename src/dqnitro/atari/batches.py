@@ -9,16 +9,19 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from . import games, layout, resize, resize_plan, roms, stepper
+from . import crew, games, layout, resize, resize_plan, roms, stepper
 from .decode import predecode
 from .rng import MT_SIZE
-from .workers import Job
+from .target import CHECKED
+from .workers import Workers
 
 if TYPE_CHECKING:
     from .vec import AtariVec
 
 _HELD_BY_POOL = 3  # references to an array that only the pool knows: the list, the loop variable, getrefcount itself
-_RUN: Any = stepper.run  # its 40 arguments are counted in `Batch`
+_WORK: Any = crew.work  # its arguments are counted in `Constant` and `Batch`
+_PLACE: Any = crew.place
+_RUN: Any = stepper.run
 
 
 class Buffers:
@@ -39,26 +42,17 @@ class Buffers:
 
 
 class Batch:
-    """One call for some machines: what they shall do and where the results go."""
+    """One call for some machines: what they shall do and where the results go.
 
-    __slots__ = ("actions", "commands", "final_obs", "ids", "job", "obs", "results", "seeds", "strengths",
-                 "terminated", "truncated")  # fmt: skip
+    They are handed out in an `order`; the first `long` of it take longer than others.
+    """
 
-    def __init__(
-        self,
-        env: AtariVec,
-        ids: np.ndarray,
-        commands: np.ndarray | None = None,
-        seeds: np.ndarray | None = None,
-        actions: np.ndarray | None = None,
-        strengths: np.ndarray | None = None,
-    ) -> None:
+    __slots__ = ("final_obs", "flags", "ids", "inputs", "job", "long", "obs", "outputs", "results")
+
+    def __init__(self, env: AtariVec, order: np.ndarray, long: int, ids: np.ndarray, *todo: np.ndarray) -> None:
+        """`todo`: commands, seeds, actions, strengths."""
         n = len(ids)
-        self.ids = ids
-        self.commands = np.zeros(n, np.int64) if commands is None else commands
-        self.seeds = np.zeros(n, np.int64) if seeds is None else seeds
-        self.actions = np.zeros(n, np.int64) if actions is None else actions
-        self.strengths = np.ones(n, np.float32) if strengths is None else strengths
+        self.ids, self.long = ids, long
         self.obs = env._buffers.take()
         self.final_obs: np.ndarray | None = None
         if env._same_step:
@@ -66,20 +60,50 @@ class Batch:
             self.final_obs, env._unused_final = env._unused_final, None
             if self.final_obs is None:
                 self.final_obs = np.zeros_like(self.obs)
-        self.results = np.empty((stepper.R_SIZE, n), np.int32)
-        self.terminated, self.truncated = np.empty(n, np.bool_), np.empty(n, np.bool_)
-        flat = self.obs.reshape(n, -1)
-        final = flat if self.final_obs is None else self.final_obs.reshape(n, -1)
-        call: tuple[Any, ...] = (
-            ids, self.commands, self.seeds, self.actions, self.strengths, *env._memory.values(), *env._rom,
-            env._prop, env._ntsc, env._options, env._sticky, env._actions, env._plan, env._luts,
-        )  # fmt: skip
-        out = flat, final, self.results, self.terminated, self.truncated
+        self.results, self.flags = np.empty((stepper.R_SIZE, n), np.int32), np.empty((2, n), np.bool_)
+        self.inputs = order, ids, *todo
+        self.outputs = self.obs, self.obs if self.final_obs is None else self.final_obs, self.results, self.flags
+        self.job: Any = None  # what `Workers.start` gave
 
-        def work(worker: int, lo: int, hi: int) -> None:
-            _RUN(lo, hi, *call, *env._scratch[worker], *out)
+    @property
+    def size(self) -> int:
+        return len(self.ids)
 
-        self.job = Job(work, n, env._workers.threads)
+    def place(self, control: np.ndarray, job: int) -> None:
+        _PLACE(control, job, *self.inputs, *self.outputs)
+
+
+class Serial:
+    """In place of `Workers`: the caller does all the work at once, with arrays, not addresses, so that indices can be checked."""
+
+    done = True
+
+    def __init__(self, arguments: tuple[Any, ...], scratch: tuple[Any, ...]) -> None:
+        self._arguments, self._scratch = arguments, scratch
+
+    def start(self, batch: Batch) -> Serial:
+        self.run(batch)
+        return self
+
+    def run(self, batch: Batch) -> None:
+        obs, final_obs, results, flags = batch.outputs
+        rows = obs.reshape(batch.size, -1), final_obs.reshape(batch.size, -1)
+        _RUN(*batch.inputs, *self._arguments, *self._scratch, *rows, results, flags[0], flags[1])
+
+    def wait(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def make_workers(arguments: tuple[Any, ...], scratch: list[Any], threads: int, slots: int, first_core: int) -> Any:
+    """Who serves the batches of an environment with these arrays; `scratch`: one for each thread and for the caller."""
+    if CHECKED:
+        return Serial(arguments, scratch[0])
+
+    def work(control: np.ndarray, worker: int, stay: bool) -> None:
+        _WORK(control, worker, stay, *arguments, *scratch[worker])
+
+    return Workers(work, threads, slots, first_core)
 
 
 def check(num_envs: int, batch_size: int, frameskip: int, stack_num: int, mode: AutoresetMode | str) -> None:

@@ -176,12 +176,23 @@ def step_part() -> None:
     """What `AtariVec` calls."""
     import numpy as np
 
-    from . import batches, resize, stepper, vec
+    from . import batches, crew, handout, resize, vec
 
-    kept(resize.learn)
-    batches._RUN = Typed(stepper.run)
+    around = (handout.publish, handout.wait, handout.unfinished, handout.abandon, handout.close)
+    for small in (resize.learn, crew.place, *around):
+        kept(small)
+    typed = Typed(crew.work)
+
+    def work(control: np.ndarray, *arguments: Any) -> None:
+        typed(control, *arguments)
+        handout.abandon(control)  # nobody played; whoever waits for the batch shall not wait for ever
+
+    batches._WORK = work
     batches.predecode = lambda rom: np.zeros(1, np.uint32)
-    vec.AtariVec("pong", 1, num_threads=1).reset(seed=0)
+    env = vec.AtariVec("pong", 1, num_threads=1)
+    env.reset(seed=0)
+    handout.unfinished(env._workers._control, 0)
+    handout.close(env._workers._control)
 
 
 def decode_part() -> None:

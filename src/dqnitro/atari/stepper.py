@@ -1,7 +1,6 @@
 """One agent's step of one machine, compiled: frame skip, pooling, resize, stack, rewards, lives, new games.
 
-`run` serves a range of machines without touching Python, so threads run it side by side. It follows ale-py's
-`AtariVectorEnv`, including what its buffers hold when an episode ends in the middle of a step:
+`serve` is all that one machine does in a batch, without touching Python. It follows ale-py's `AtariVectorEnv`, including what its buffers hold when an episode ends in the middle of a step:
 
 * the last two frames of a step are pooled; an episode that ends earlier shows the last picture once more;
 * one that ends *in* the last frame shows the frame before it, pooled with the last step's picture.
@@ -155,54 +154,70 @@ def begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops,
 
 
 @device
-def run(
-    lo, hi, ids, commands, seeds, actions, strengths,
+def serve(
+    b, m, command, seed, action, strength,
     state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
     rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
     log, scratch, spare, shared_screen,
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
-    """Serve the places `lo`..`hi` of a batch; place b belongs to machine `ids[b]` and does `commands[b]`."""
+    """One place of a batch: machine m carries out a command; its stack goes to `obs`, the rest to column b of the results."""
     channels, stack = o[O_CHANNELS], o[O_STACK]
-    for b in range(lo, hi):
-        m = ids[b]
-        s, ram, g, e = state[m], ram_[m], g_[m], e_[m]
-        # Frames that are drawn are drawn whole, so machines can share a thread's screen; a few games need their own.
-        screen = screen_[m] if screen_.shape[0] > 0 else shared_screen
-        mt, frames, raw, source = mt_[m], frames_[m], raw_[m], source_[m]
-        command, reward = commands[b], 0
-        ended, cut = False, False
-        if command == STEP and e[E_OVER]:
+    s, ram, g, e = state[m], ram_[m], g_[m], e_[m]
+    # Frames that are drawn are drawn whole, so machines can share a thread's screen; a few games need their own.
+    screen = screen_[m] if screen_.shape[0] > 0 else shared_screen
+    mt, frames, raw, source = mt_[m], frames_[m], raw_[m], source_[m]
+    reward, ended, cut = 0, False, False
+    if command == STEP and e[E_OVER]:
+        command = RESET
+    if command == STEP:
+        reward, ended, cut, view, other = play(
+            s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action_set[action], strength
+        )
+        before = e[E_SLOT]
+        slot = (before + 1) % stack
+        e[E_SLOT] = slot
+        pooled = spare if other == 2 else screen[other]
+        if view == WHOLE:
+            show(p, luts, screen[s[S_BUFFER]], pooled, raw, source, scratch, frames[slot], channels)
+        elif view == STALE:
+            show_stale(p, luts, pooled, raw, source, frames[slot], channels)
+        else:
+            for x in range(o[O_FRAME_BYTES]):
+                frames[slot, x] = frames[before, x]
+        if o[O_SAME_STEP] and e[E_OVER]:
+            stack_into(frames, slot, final_obs)
             command = RESET
-        if command == STEP:
-            reward, ended, cut, view, other = play(
-                s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action_set[actions[b]], strengths[b]
-            )
-            before = e[E_SLOT]
-            slot = (before + 1) % stack
-            e[E_SLOT] = slot
-            pooled = spare if other == 2 else screen[other]
-            if view == WHOLE:
-                show(p, luts, screen[s[S_BUFFER]], pooled, raw, source, scratch, frames[slot], channels)
-            elif view == STALE:
-                show_stale(p, luts, pooled, raw, source, frames[slot], channels)
-            else:
-                for x in range(o[O_FRAME_BYTES]):
-                    frames[slot, x] = frames[before, x]
-            if o[O_SAME_STEP] and e[E_OVER]:
-                stack_into(frames, slot, final_obs[b])
-                command = RESET
-        if command in (RESET, SEEDED_RESET):
-            seed = seeds[b] if command == SEEDED_RESET else -1
-            begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system_[m], mt_noops_[m], e, o, sticky, seed)
-            for k in range(stack - 1):
-                for x in range(o[O_FRAME_BYTES]):
-                    frames[k, x] = uint8(0)
-            now = screen[s[S_BUFFER]]
-            show(p, luts, now, now, raw, source, scratch, frames[stack - 1], channels)
-        stack_into(frames, e[E_SLOT], obs[b])
-        results[R_REWARD, b] = int32(reward)
-        results[R_LIVES, b] = g[G_LIVES]
-        results[R_FRAMES, b] = int32(s[S_TOTAL_FRAMES])
-        results[R_EPISODE_FRAMES, b] = int32(s[S_EPISODE_FRAMES])
-        terminated[b], truncated[b] = ended, cut
+    if command in (RESET, SEEDED_RESET):
+        seed = seed if command == SEEDED_RESET else -1
+        begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system_[m], mt_noops_[m], e, o, sticky, seed)
+        for k in range(stack - 1):
+            for x in range(o[O_FRAME_BYTES]):
+                frames[k, x] = uint8(0)
+        now = screen[s[S_BUFFER]]
+        show(p, luts, now, now, raw, source, scratch, frames[stack - 1], channels)
+    stack_into(frames, e[E_SLOT], obs)
+    results[R_REWARD, b] = int32(reward)
+    results[R_LIVES, b] = g[G_LIVES]
+    results[R_FRAMES, b] = int32(s[S_TOTAL_FRAMES])
+    results[R_EPISODE_FRAMES, b] = int32(s[S_EPISODE_FRAMES])
+    terminated[b], truncated[b] = ended, cut
+
+
+@device
+def run(
+    order, ids, commands, seeds, actions, strengths,
+    state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
+    rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
+    log, scratch, spare, shared_screen,
+    obs, final_obs, results, terminated, truncated,
+):  # fmt: skip
+    """A whole batch, one place after the other: what `crew.work` does with many threads. It takes arrays, so indices can be checked."""
+    for b in order:
+        serve(
+            b, ids[b], commands[b], seeds[b], actions[b], strengths[b],
+            state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
+            rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
+            log, scratch, spare, shared_screen,
+            obs[b], final_obs[b], results, terminated, truncated,
+        )  # fmt: skip

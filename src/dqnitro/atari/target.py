@@ -181,7 +181,7 @@ def _pointer_typed(typing_context: Any, at: Any) -> Any:
     return types.voidptr(types.int64), build
 
 
-_pointer: Any = intrinsic(_pointer_typed)
+pointer: Any = intrinsic(_pointer_typed)
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
@@ -208,23 +208,23 @@ def _add32(a, b):
 
 
 def _as_state(at):
-    return carray(_pointer(at), (1024,), np.int64)
+    return carray(pointer(at), (1024,), np.int64)
 
 
 def _as_bytes(at):
-    return carray(_pointer(at), (65536,), np.uint8)
+    return carray(pointer(at), (65536,), np.uint8)
 
 
 def _as_words(at):
-    return carray(_pointer(at), (65536,), np.uint32)
+    return carray(pointer(at), (65536,), np.uint32)
 
 
 def _as_int32(at):
-    return carray(_pointer(at), (1024,), np.int32)
+    return carray(pointer(at), (1024,), np.int32)
 
 
 def _as_screen(at):
-    return carray(_pointer(at), (2, ROWS, WORDS), np.uint64)
+    return carray(pointer(at), (2, ROWS, WORDS), np.uint64)
 
 
 # Machines that share instructions (a warp) wait for one another at `meet`: those that `together` has counted, all of them.

@@ -20,13 +20,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize, roms, stepper
-from .batches import Batch, Buffers, check, machine_of, make_memory, make_scratch, seeds_of
-from .workers import Workers
+from .batches import Batch, Buffers, check, machine_of, make_memory, make_scratch, make_workers, seeds_of
+from .options import chosen_of, make_options
+from .stick import from_stick, stick_space
 
 # A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
 _UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
-# joystick directions (left/centre/right, down/centre/up, fire) as actions, for continuous control
-_STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32)
 
 
 class AtariVec(VectorEnv):
@@ -84,37 +83,35 @@ class AtariVec(VectorEnv):
         self._plan = resize.plan(rom.height, img_height, img_width)
         table = palette.PAL if rom.pal else palette.NTSC
         self._luts = palette.GRAY[table][None] if grayscale else np.ascontiguousarray(palette.RGB[table].T)
-        options = np.zeros(stepper.O_SIZE, np.int64)
-        options[stepper.O_GAME] = self.game.id
-        options[stepper.O_SKIP], options[stepper.O_STACK] = frameskip, stack_num
-        options[stepper.O_POOL], options[stepper.O_NOOPS] = maxpool, noop_max
-        options[stepper.O_FIRE] = use_fire_reset and games.FIRE in self._actions
-        options[stepper.O_EPISODIC], options[stepper.O_LIFE_FLAG] = episodic_life, life_loss_info
-        options[stepper.O_CLIP], options[stepper.O_MOST_FRAMES] = reward_clipping, max_num_frames_per_episode
-        options[stepper.O_CHANNELS] = channels
-        options[stepper.O_SAME_STEP] = self.autoreset_mode == AutoresetMode.SAME_STEP
-        options[stepper.O_FRAME_BYTES] = img_height * img_width * channels
-        self._options = options
         self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
-        self._unused_final: np.ndarray | None = None
         frame_bytes = img_height * img_width * channels
+        self._options = make_options(
+            self.game, self._actions, frameskip=frameskip, stack_num=stack_num, maxpool=maxpool, noop_max=noop_max,
+            use_fire_reset=use_fire_reset, episodic_life=episodic_life, life_loss_info=life_loss_info,
+            reward_clipping=reward_clipping, max_num_frames_per_episode=max_num_frames_per_episode,
+            same_step=self._same_step, channels=channels, frame_bytes=frame_bytes,
+        )  # fmt: skip
+        self._unused_final: np.ndarray | None = None
         own_screens = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
         self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, own_screens)
 
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
         self.single_observation_space = Box(0, 255, shape, np.uint8)
-        if continuous:
-            high = np.array([1.0, np.pi, 1.0], np.float32)
-            self.single_action_space = Box(high * np.array([0, -1, 0], np.float32), high, (3,), np.float32)
-        else:
-            self.single_action_space = Discrete(len(self._actions))
+        self.single_action_space = stick_space() if continuous else Discrete(len(self._actions))
         self.observation_space = batch_space(self.single_observation_space, self.batch_size)
         self.action_space = batch_space(self.single_action_space, self.batch_size)
 
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = min(num_threads or cores, self.batch_size)
-        self._workers = Workers(threads, thread_affinity_offset)
-        self._scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
+        scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
+        shared = (*self._memory.values(), *self._rom, self._prop, self._ntsc, self._options, self._sticky, self._actions,
+                  self._plan, self._luts)  # fmt: skip
+        slots = num_envs // self.batch_size + 1  # batches under way at a time: no two of them with the same machine
+        self._workers = make_workers(shared, scratch, threads, slots, thread_affinity_offset)
+        n = self.batch_size
+        self._in_order, self._no_commands, self._no_seeds = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._full_strength = np.ones(n, np.float32)
+        self._late: np.ndarray | None = None  # environments whose next step is a new game, if there are any
         self._buffers = Buffers((self.batch_size, *shape))
         self._flight: deque[Batch] = deque()
         self._waiting: list[tuple[int, int, int, int, float]] = []
@@ -129,7 +126,7 @@ class AtariVec(VectorEnv):
 
         An int seeds environment i with `seed + i`; an array gives each its own; negative or None: unseeded.
         """
-        chosen = self._chosen(options)
+        chosen = chosen_of(options, self.num_envs)
         if len(chosen) < self.num_envs:
             if self._last_ids is None:
                 count = f"{len(chosen)} of {self.num_envs}"
@@ -138,14 +135,20 @@ class AtariVec(VectorEnv):
                 raise RuntimeError("partial resets need batch_size == num_envs")
         seeds = seeds_of(seed, len(chosen), first=self._last_ids is None)
         self._drop_flight()
-        commands = np.full(self.num_envs, stepper.LOOK)
+        commands = np.full(self.num_envs, stepper.LOOK, np.int64)
         given = np.zeros(self.num_envs, np.int64)
         commands[chosen] = np.where(seeds >= 0, stepper.SEEDED_RESET, stepper.RESET)
         given[chosen] = seeds
-        for k in range(self.num_envs):
-            self._waiting.append((k, int(commands[k]), int(given[k]), 0, 1.0))
-        self._launch()
-        obs, _, _, _, info = self.recv()
+        if self.batch_size == self.num_envs:
+            ids = np.arange(self.num_envs, dtype=np.int32)
+            batch = Batch(self, self._in_order, 0, ids, commands, given, self._no_commands, self._full_strength)
+            self._workers.run(batch)
+            obs, _, _, _, info = self._collect(batch)
+        else:
+            for k in range(self.num_envs):
+                self._waiting.append((k, int(commands[k]), int(given[k]), 0, 1.0))
+            self._launch()
+            obs, _, _, _, info = self.recv()
         info.pop("final_obs", None)
         return obs, info
 
@@ -156,16 +159,19 @@ class AtariVec(VectorEnv):
             self.send(actions)
             return self.recv()
         batch = self._batch_of(actions)
-        self._workers.run(batch.job)
+        self._workers.run(batch)
         return self._collect(batch)
 
-    def send(self, actions: np.ndarray) -> None:
-        """Start a step of the environments that the last `recv` (or `reset`) returned."""
-        batch = self._batch_of(actions)
+    def send(self, actions: np.ndarray, look: np.ndarray | None = None) -> None:
+        """Start a step of the environments that the last `recv` (or `reset`) returned.
+
+        Those in the mask `look` do not step: they only show their observation again (after `put_state`, a new one).
+        """
+        batch = self._batch_of(actions, look)
         if not self._waiting:
             self._start(batch)
             return
-        rows = zip(batch.ids, batch.commands, batch.seeds, batch.actions, batch.strengths, strict=True)
+        rows = zip(*batch.inputs[1:], strict=True)
         self._waiting.extend((int(i), int(c), int(s), int(a), float(f)) for i, c, s, a, f in rows)
         self._launch()
 
@@ -217,44 +223,42 @@ class AtariVec(VectorEnv):
         self._waiting = [(int(i), int(c), int(s), int(a), f) for i, c, s, a, f in state["waiting"].tolist()]
         self._last_ids = state["last_ids"].astype(np.int32) if len(state["last_ids"]) else None
 
+    def put_state(self, i: int, state: dict[str, np.ndarray]) -> None:
+        """Environment `i` goes on from the state of an environment with `num_envs=1` and otherwise the same arguments."""
+        if self._flight:
+            raise RuntimeError("put_state() while a step is under way. hint: call recv() first")
+        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._options):
+            raise ValueError("this state is of another game or has other options. hint: same arguments but num_envs=1")
+        for key, array in self._memory.items():
+            if len(array):  # without screens of their own machines share their thread's
+                array[i] = state[key][0]
+
     # ---- batches
 
-    def _chosen(self, options: dict[str, Any] | None) -> np.ndarray:
-        if options is None or "reset_mask" not in options:
-            return np.arange(self.num_envs)
-        mask = options["reset_mask"]
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            kind = f"{type(mask)} with dtype {getattr(mask, 'dtype', None)}"
-            raise TypeError(f"`reset_mask` must be a boolean numpy array, got {kind}")
-        if mask.shape != (self.num_envs,):
-            raise ValueError(f"`reset_mask` must have shape {(self.num_envs,)}, got {mask.shape}")
-        return np.flatnonzero(mask)
-
-    def _batch_of(self, actions: np.ndarray) -> Batch:
+    def _batch_of(self, actions: np.ndarray, look: np.ndarray | None = None) -> Batch:
         if self._last_ids is None:
             raise RuntimeError("send() called before reset(). hint: reset() first")
         assert isinstance(actions, np.ndarray), f"actions must be a NumPy array, got {type(actions)}"
         n = self.batch_size
-        strengths = None
+        strengths = self._full_strength
         if self.continuous:
             assert actions.dtype == np.float32, f"actions must be float32, got {actions.dtype}"
             assert actions.shape == (n, 3), f"{actions.shape=}, {self.batch_size=}"
-            actions, strengths = self._from_stick(actions)
+            actions, radius = from_stick(actions, self.continuous_action_threshold)
+            strengths = radius.copy()
         else:
             assert actions.dtype == np.int64 or actions.dtype == np.int32, f"actions of type {actions.dtype}"
             assert actions.shape == (n,), f"{actions.shape=}, {self.batch_size=}"
         actions = actions.astype(np.int64)  # a copy: the caller may change its array while we work
         if actions.min() < 0 or actions.max() >= len(self._actions):
             raise ValueError(f"actions must be in 0..{len(self._actions) - 1}, got {actions}. hint: see action_space")
-        return Batch(self, self._last_ids, actions=actions, strengths=strengths)
-
-    def _from_stick(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Radius, angle and fire to a joystick direction; the radius is also how far a paddle turns."""
-        edge = self.continuous_action_threshold
-        x, y = actions[:, 0] * np.cos(actions[:, 1]), actions[:, 0] * np.sin(actions[:, 1])
-        across = (x > edge).astype(np.int32) - (x < -edge) + 1
-        up = (y > edge).astype(np.int32) - (y < -edge) + 1
-        return _STICK[across, up, (actions[:, 2] > edge).astype(np.int32)], actions[:, 0].copy()
+        # a new game takes as long as some 25 steps: whoever has one begins first, so that nobody waits for it at the end
+        order, long, commands = self._in_order, 0, self._no_commands
+        if look is not None and look.any():
+            commands = np.where(look, stepper.LOOK, stepper.STEP)
+        elif self._late is not None:
+            order, long = np.argsort(~self._late, kind="stable"), int(np.count_nonzero(self._late))
+        return Batch(self, order, long, self._last_ids, commands, self._no_seeds, actions, strengths)
 
     def _launch(self) -> None:
         """Start as many whole batches as are waiting."""
@@ -262,19 +266,16 @@ class AtariVec(VectorEnv):
         while len(self._waiting) >= n:
             ids, commands, seeds, actions, strengths = zip(*self._waiting[:n], strict=True)
             del self._waiting[:n]
-            batch = Batch(
-                self, np.array(ids, np.int32), np.array(commands), np.array(seeds, np.int64), np.array(actions),
-                np.array(strengths, np.float32),
-            )  # fmt: skip
-            self._start(batch)
+            todo = *(np.array(v, np.int64) for v in (commands, seeds, actions)), np.array(strengths, np.float32)
+            self._start(Batch(self, self._in_order, 0, np.array(ids, np.int32), *todo))
 
     def _start(self, batch: Batch) -> None:
         """Hand a batch to the threads, after those that it shares machines with (sent twice without a recv)."""
         for earlier in self._flight:
             if np.isin(batch.ids, earlier.ids).any():
                 earlier.job.wait()
+        batch.job = self._workers.start(batch)
         self._flight.append(batch)
-        self._workers.start(batch.job)
 
     def _drop_flight(self) -> None:
         while self._flight:
@@ -290,9 +291,12 @@ class AtariVec(VectorEnv):
             "frame_number": r[stepper.R_FRAMES],
             "episode_frame_number": r[stepper.R_EPISODE_FRAMES],
         }
+        terminated, truncated = batch.flags
+        ended = batch.flags.any()
+        self._late = terminated | truncated if ended and not self._same_step else None
         if batch.final_obs is not None:
-            if batch.terminated.any() or batch.truncated.any():
+            if ended:
                 info["final_obs"] = batch.final_obs
             else:
                 self._unused_final = batch.final_obs
-        return batch.obs, r[stepper.R_REWARD], batch.terminated, batch.truncated, info
+        return batch.obs, r[stepper.R_REWARD], terminated, truncated, info

@@ -19,8 +19,10 @@ from . import games, layout, palette, resize_plan, roms, stepper
 from .batches import check, machine_of, seeds_of
 from .cuda import check_memory, kernels, require
 from .micro import microcode
+from .options import chosen_of, make_options
 from .rng import MT_SIZE
 from .shrink import MOST_TAPS
+from .stick import STICK, from_stick, stick_space
 
 LANES = 32
 WORDS_OF_MASKS = 18  # see target_cuda
@@ -50,22 +52,16 @@ def on_gpu(
     batch_size: int = 0,
     num_threads: int = 0,
     thread_affinity_offset: int = -1,
-    continuous: bool = False,
-    continuous_action_threshold: float = 0.5,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     **options: Any,
 ) -> CudaVec:
-    """What `AtariVec(..., device=...)` gives. Threads mean nothing here; what a GPU does not do yet is refused."""
-    check(num_envs, batch_size, options.get("frameskip", 4), options.get("stack_num", 4), autoreset_mode)
+    """What `AtariVec(..., device=...)` gives. Threads mean nothing here; what a GPU does not do is refused."""
+    mode = options.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    check(num_envs, batch_size, options.get("frameskip", 4), options.get("stack_num", 4), mode)
     if not re.fullmatch(r"cuda(:\d+)?", device):
         raise ValueError(f"device must be cpu, cuda or cuda:N, got {device!r}. hint: device='cuda'")
-    for asked, what in (
-        (continuous, "continuous actions"),
-        (AutoresetMode(autoreset_mode) == AutoresetMode.SAME_STEP, "autoreset in the same step"),
-        (batch_size not in (0, num_envs), f"batches of {batch_size} out of {num_envs} environments"),
-    ):
-        if asked:
-            raise NotImplementedError(f"device={device!r} has no {what}. hint: device='cpu' has")
+    if batch_size not in (0, num_envs):
+        what = f"batches of {batch_size} out of {num_envs} environments"
+        raise NotImplementedError(f"device={device!r} has no {what}. hint: device='cpu' has")
     return CudaVec(game, num_envs, device=device, **options)
 
 
@@ -88,6 +84,9 @@ class CudaVec(VectorEnv):
         max_num_frames_per_episode: int = 108000,
         repeat_action_probability: float = 0.0,
         full_action_space: bool = False,
+        continuous: bool = False,
+        continuous_action_threshold: float = 0.5,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         img_height: int = 84,
         img_width: int = 84,
         grayscale: bool = True,
@@ -101,15 +100,21 @@ class CudaVec(VectorEnv):
         use_fire_reset: bool = True,
         machines_per_warp: int = 0,
     ) -> None:
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
+        if self._same_step and resets_aside:
+            raise ValueError("games that begin aside are not there in the same step. hint: leave out one of them")
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         number = int(device.partition(":")[2]) if ":" in device else None
         torch = self._torch = require(number)
         self.device = torch.device(device)
         self._index = torch.cuda.current_device() if number is None else number
         self.game = games.game(game)
-        self.num_envs, self.autoreset_mode = num_envs, AutoresetMode.NEXT_STEP
-        self.resets_aside, self._began = resets_aside, False
+        self.num_envs, self.resets_aside = num_envs, resets_aside
+        self.continuous, self.continuous_action_threshold = continuous, continuous_action_threshold
+        self._began = self._sent = False
         legal = [a for a in range(18) if games.LEGAL[self.game.id] >> a & 1]
-        actions = np.array(legal if full_action_space else self.game.actions, np.int64)
+        actions = np.array(legal if full_action_space or continuous else self.game.actions, np.int64)
         self._sticky = float(np.float32(repeat_action_probability))
         rom = roms.load(self.game.name)
         machine = machine_of(rom, self.game)
@@ -117,17 +122,15 @@ class CudaVec(VectorEnv):
         table = palette.PAL if rom.pal else palette.NTSC
         luts = palette.GRAY[table][None] if grayscale else np.ascontiguousarray(palette.RGB[table].T)
         channels, size = len(luts), img_height * img_width * len(luts)
-        options = np.zeros(stepper.O_SIZE, np.int64)
-        for name, value in (
-            ("GAME", self.game.id), ("SKIP", frameskip), ("STACK", stack_num), ("POOL", maxpool), ("NOOPS", noop_max),
-            ("FIRE", use_fire_reset and games.FIRE in actions), ("EPISODIC", episodic_life),
-            ("LIFE_FLAG", life_loss_info), ("CLIP", reward_clipping), ("MOST_FRAMES", max_num_frames_per_episode),
-            ("CHANNELS", channels), ("FRAME_BYTES", size),
-        ):  # fmt: skip
-            options[getattr(stepper, f"O_{name}")] = value
+        options = make_options(
+            self.game, actions, frameskip=frameskip, stack_num=stack_num, maxpool=maxpool, noop_max=noop_max,
+            use_fire_reset=use_fire_reset, episodic_life=episodic_life, life_loss_info=life_loss_info,
+            reward_clipping=reward_clipping, max_num_frames_per_episode=max_num_frames_per_episode,
+            same_step=self._same_step, channels=channels, frame_bytes=size,
+        )  # fmt: skip
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
         self.single_observation_space = Box(0, 255, shape, np.uint8)
-        self.single_action_space = Discrete(len(actions))
+        self.single_action_space = stick_space() if continuous else Discrete(len(actions))
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._allocate(rom.height, shape, channels)
         processors = torch.cuda.get_device_properties(self._index).multi_processor_count
@@ -180,6 +183,8 @@ class CudaVec(VectorEnv):
             "truncated": ((n,), torch.bool),
             "away": ((n,), i32),
         }
+        if self._same_step:
+            sizes["final_obs"] = sizes["obs"]
         need = sum(int(np.prod(s)) * t.itemsize for s, t in sizes.values())
         free = torch.cuda.mem_get_info(self._index)[0]
         check_memory(need, free, n)
@@ -193,6 +198,29 @@ class CudaVec(VectorEnv):
 
     def launch_step(self) -> None:
         """A step with the actions in `self.actions`; a graph may record it."""
+        self._play()
+        if self._same_step:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """New games where they are over, in the same step: its reward and flags stay, and its last observation is kept.
+
+        The kernels do not know this, so all others wait for the new games, in every step in which there is one.
+        """
+        torch, t = self._torch, self._tensors
+        over = t["episode"][:, stepper.E_OVER] != 0
+        self.final_obs.copy_(torch.where(over.view(-1, *(1,) * (self.obs.dim() - 1)), self.obs, 0))
+        kept = {k: t[k].clone() for k in ("terminated", "truncated")}
+        reward = self.rewards.clone()
+        t["commands"].copy_(torch.where(over, stepper.RESET, stepper.LOOK))
+        self._play()
+        t["commands"].fill_(stepper.STEP)
+        self.rewards.copy_(reward)
+        for k, v in kept.items():
+            t[k].copy_(v)
+
+    def _play(self) -> None:
+        """Every machine carries out its command."""
         n, k = self.num_envs, self.machines_per_warp
         blocks, threads = self._grid(n, k)
         self._kernels.launch(
@@ -228,6 +256,11 @@ class CudaVec(VectorEnv):
     @property
     def obs(self) -> Any:
         return self._tensors["obs"]
+
+    @property
+    def final_obs(self) -> Any:
+        """With autoreset in the same step: the last observations of the games that ended in it, black for all others."""
+        return self._tensors["final_obs"]
 
     @property
     def actions(self) -> Any:
@@ -267,49 +300,80 @@ class CudaVec(VectorEnv):
     # ---- Gymnasium
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """New games everywhere. An int seeds environment i with `seed + i`; an array gives each its own."""
-        if options and "reset_mask" in options:
-            raise NotImplementedError("a GPU resets all environments or none: no reset_mask. hint: device='cpu' has it")
+        """New games everywhere, or in the environments of `options["reset_mask"]`.
+
+        An int seeds environment i with `seed + i`; an array gives each that is reset its own.
+        """
         torch, t = self._torch, self._tensors
-        seeds = seeds_of(seed, self.num_envs, first=not self._began)
+        chosen = chosen_of(options, self.num_envs)
+        if len(chosen) < self.num_envs and not self._began:
+            raise RuntimeError(f"The first reset() must reset every environment (got {len(chosen)} of {self.num_envs})")
+        if len(chosen) < self.num_envs and self.resets_aside:
+            raise RuntimeError("a machine may be away while games begin aside. hint: reset all environments")
+        seeds = seeds_of(seed, len(chosen), first=not self._began)
+        commands, given = np.full(self.num_envs, stepper.LOOK, np.int32), np.full(self.num_envs, -1, np.int64)
+        commands[chosen], given[chosen] = stepper.SEEDED_RESET, seeds
         with torch.cuda.device(self._index):
-            t["seeds"].copy_(torch.from_numpy(seeds.astype(np.int64)))
-            t["commands"].fill_(stepper.SEEDED_RESET)
-            t["away"].zero_()
+            t["seeds"].copy_(torch.from_numpy(given))
+            t["commands"].copy_(torch.from_numpy(commands))
+            t["away"][torch.from_numpy(chosen).to(self.device)] = 0
             aside, self.resets_aside = self.resets_aside, False
-            self.launch_step()
+            self._play()
             self.resets_aside = aside
             t["commands"].fill_(stepper.STEP)
-        self._began = True
+        self._began, self._sent = True, False
         return self.obs, self._info()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step; `actions` is a torch tensor (or an array) of num_envs integers.
+        """One step; `actions` is a torch tensor (or an array) of num_envs integers; of num_envs sticks, if they are continuous.
 
         Actions that are on the card already are not looked at, which would wait for it: keep them in the action space.
         """
+        self.send(actions)
+        return self.recv()
+
+    def send(self, actions: Any) -> None:
+        """Start a step. Nothing waits for the card; `recv` gives the tensors in which its results will be."""
         if not self._began:
             raise RuntimeError("step() called before reset(). hint: reset() first")
+        if self._sent:
+            raise RuntimeError("send() twice would overwrite the first step's results. hint: recv() first")
         torch = self._torch
         self._copy_actions(torch.as_tensor(actions))
         with torch.cuda.device(self._index):
             self.launch_step()
-        return self.obs, self.rewards, self.terminated, self.truncated, self._info()
+        self._sent = True
+
+    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if not self._sent:
+            raise RuntimeError("recv() without a send(). hint: call send(actions) first")
+        self._sent = False
+        info = self._info()
+        if self._same_step:
+            info["final_obs"] = self.final_obs
+        return self.obs, self.rewards, self.terminated, self.truncated, info
 
     def _copy_actions(self, actions: Any) -> None:
         last = int(self._tensors["action_set"].numel()) - 1
-        if tuple(actions.shape) != (self.num_envs,):  # `copy_` would spread a single one over all
-            shapes = f"{(self.num_envs,)}, got {tuple(actions.shape)}"
-            raise ValueError(f"actions must have shape {shapes}. hint: one action for each environment")
+        shape = (self.num_envs, 3) if self.continuous else (self.num_envs,)
+        if tuple(actions.shape) != shape:  # `copy_` would spread a single one over all
+            raise ValueError(
+                f"actions must have shape {shape}, got {tuple(actions.shape)}. hint: one action for each environment"
+            )
+        if self.continuous:
+            actions, strengths = self._from_stick(actions)
+            self._tensors["strengths"].copy_(strengths)
         if not actions.is_cuda and (int(actions.min()) < 0 or int(actions.max()) > last):
             raise ValueError(f"actions must be in 0..{last}, got {actions.tolist()}. hint: see action_space")
         self.actions.copy_(actions)
 
-    def send(self, actions: Any) -> None:
-        raise NotImplementedError("a GPU has no send() and recv(). hint: step() does not wait for the card either")
-
-    def recv(self) -> Any:
-        raise NotImplementedError("a GPU has no send() and recv(). hint: step() does not wait for the card either")
+    def _from_stick(self, actions: Any) -> tuple[Any, Any]:
+        """On the host by NumPy, as everywhere else: cosines of other libraries may differ in the last bit."""
+        torch, edge = self._torch, self.continuous_action_threshold
+        if actions.is_cuda:
+            return from_stick(actions, edge, torch, torch.from_numpy(STICK).to(actions.device))
+        chosen, strengths = from_stick(actions.numpy().astype(np.float32), edge)
+        return torch.from_numpy(chosen), torch.from_numpy(strengths)
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything that decides how these environments go on."""

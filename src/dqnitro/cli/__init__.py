@@ -31,6 +31,7 @@ Examples
   dqnitro train pong --recipe baseline        the textbook DQN
   dqnitro train CartPole-v1 --minutes 1       any Gymnasium environment with discrete actions
   dqnitro train --resume runs/pong-auto-...   go on where a run stopped
+  dqnitro train pong --seeds 8                eight learners; medians, ranges, intervals
   dqnitro play runs/pong-auto-... --games 30  score it over 30 fresh games
   dqnitro ladder                              what each speed-up buys on this machine
   dqnitro env                                 what would `auto` choose here, and why
@@ -65,10 +66,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         print(f"dqnitro: unknown command {name!r}; hint: {nearest(name, COMMANDS, 'commands')}", file=sys.stderr)
         return 2
-    return _run(name, rest)
+    return run_command(name, rest)
 
 
-def _run(name: str, rest: list[str]) -> int:
+def run_command(name: str, rest: list[str]) -> int:
+    """A command by its module; errors that a person can act on become one line and an exit code."""
     from dqnitro.errors import DivergedError, PlayerDied, UserError
 
     # numba, torch and gymnasium warn about things that no user of ours can change.

@@ -22,6 +22,7 @@ MICRO = {
     "resize": "OpenCV, Pillow, torch and our own resize, with the difference to OpenCV's area method",
     "envs": "serial wrappers, gym Sync and Async, ale C++ and the native console with 1, 4 and 8 environments",
     "copies": "NumPy to torch, and pageable, pinned and asynchronous copies to the GPU",
+    "gpu": "a card's console frames/s over machines and games, latency of a vector step, samples learned/s",
 }
 PEERS = {
     "learn": "samples learned a second at the textbook settings, against SB3 and a CleanRL-style loop",
@@ -39,6 +40,7 @@ Examples
   dqnitro bench learn --rounds 8 --seconds 4
   dqnitro bench replay --out results/replay.json  keep the figures with machine, versions, commit and command
   dqnitro bench console --games pong,breakout --threads 1
+  dqnitro bench gpu --games pong,breakout --machines 256,4096 --out results/gpu.json
 
 What can be measured
 {benches}
@@ -51,7 +53,8 @@ def main(argv: list[str]) -> int:
     p = Parser("bench", "WHAT [options]", DESCRIPTION)
     p.add_argument("what", help="what to measure (the list is above)")
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
-    p.add_argument("--games", metavar="A,B", help="console: these games (default: twelve)")
+    p.add_argument("--games", metavar="A,B", help="console, gpu: these games (default: twelve; gpu: twenty)")
+    p.add_argument("--machines", metavar="N,M", help="gpu: numbers of machines (default: 256 to 32,768)")
     p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
     p.add_argument("--only", metavar="A,B", help="only contenders with one of these words in their name")
     p.add_argument("--rounds", type=int, metavar="N", help="rounds in which all take their turn (default: 5; peers: 6)")
@@ -64,6 +67,8 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"unknown benchmark {args.what!r}", nearest(args.what, known, "benchmarks"))
     if args.only and args.what in PEERS:
         raise ConfigError(f"--only is not for bench {args.what}", f"it is for {', '.join(MICRO)}")
+    if args.machines and args.what != "gpu":
+        raise ConfigError(f"--machines is not for bench {args.what}", "it is for gpu")
     args.rounds = args.rounds if args.rounds is not None else (5 if args.what in MICRO else 6)
     args.seconds = args.seconds if args.seconds is not None else (0.5 if args.what in MICRO else 3.0)
     if args.rounds < 1 or args.seconds <= 0:
@@ -86,6 +91,8 @@ def micro(args: Any) -> dict[str, Any]:
 
     only = tuple(word.strip() for word in args.only.split(",") if word.strip()) if args.only else ()
     options = Options(args.game, args.rounds, args.seconds, only, note)
+    if args.what == "gpu":
+        return bench_gpu(args, options)
     return importlib.import_module(f"dqnitro.lab.bench_{args.what}").bench(options)
 
 
@@ -118,14 +125,35 @@ def bench_learn(args: Any) -> dict[str, Any]:
     }
 
 
+def numbers(option: str, text: str) -> list[int]:
+    """1,2,4 as numbers over 0."""
+    try:
+        found = [int(t) for t in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise ConfigError(f"{option} must be numbers like 1,2, got {text!r}")
+    return found
+
+
+def bench_gpu(args: Any, options: Any) -> dict[str, Any]:
+    from dqnitro.envs import atari_game
+    from dqnitro.lab import bench_gpu as bench
+
+    wanted = [g.strip() for g in args.games.split(",")] if args.games else bench.TWENTY
+    games = [atari_game(g) for g in wanted]
+    for given, game in zip(wanted, games, strict=True):
+        if game is None:
+            raise ConfigError(f"--games {given}: not an Atari game", "`dqnitro games` lists them")
+    counts = numbers("--machines", args.machines) if args.machines else bench.MACHINES
+    return bench.bench(options, [g for g in games if g], counts)
+
+
 def bench_console(args: Any) -> dict[str, Any]:
     from dqnitro.lab import bench_console as bench
 
     games = [g.strip() for g in args.games.split(",")] if args.games else bench.GAMES
-    try:
-        threads = [int(t) for t in args.threads.split(",")]
-    except ValueError:
-        raise ConfigError(f"--threads must be numbers like 1,2, got {args.threads!r}") from None
+    threads = numbers("--threads", args.threads)
     return bench.bench_console(games, threads, args.seconds, args.rounds, progress=note)
 
 

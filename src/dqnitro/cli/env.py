@@ -9,7 +9,7 @@ from typing import Any
 from dqnitro.cli.flags import Parser, show_config
 
 DESCRIPTION = """\
-This machine, the versions, and what a recipe would choose here and why.
+This machine, the versions, and what a recipe would choose here and why: the runner, the rungs, what is left out.
 
 Examples
   dqnitro env                                what `auto` would do with Pong
@@ -38,6 +38,7 @@ def main(argv: list[str]) -> int:
     facts: dict[str, Any] = {
         "machine": machine(), "versions": versions(), "commit": commit(), "game": config.env_id, "recipe": args.recipe,
         "uses": {n: RUNGS[n].what for n in plan.rungs}, "left_out": plan.left_out, "tuned": plan.tuned or None,
+        "runner": config.runner, "why": plan.why or None, "settings": recipes.own_settings(plan),
         "config": config.to_dict(),
     }  # fmt: skip
     if args.json:
@@ -50,6 +51,9 @@ def main(argv: list[str]) -> int:
     print(f"versions  {', '.join(f'{k} {v}' for k, v in facts['versions'].items())}")
     print(f"commit    {facts['commit']}")
     print(f"\n{args.recipe} for {config.env_id}" + (f", tuned on this machine: {plan.tuned}:" if plan.tuned else ":"))
+    print(f"  runner {config.runner:<15} {plan.why}".rstrip())
+    if facts["settings"]:
+        print(f"  with                  {', '.join(f'{k} {v}' for k, v in facts['settings'].items())}")
     for name, what in facts["uses"].items():
         print(f"  {name:<22} {what} [{RUNGS[name].promise}]")
     for name, why in plan.left_out.items():

@@ -49,7 +49,12 @@ def make_parser() -> Parser:
     p.add_argument("--same-learning", action="store_true", help="only rungs that promise exact or close")
     add_turns(p)
     p.add_argument(
-        "--solved", nargs="+", action="extend", default=[], metavar="RUN", help="folders of runs that solved the game"
+        "--solved",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="RUN",
+        help="folders of runs (or of seeds) that solved the game",
     )
     p.add_argument("--out", metavar="FILE", help="where the result goes (default: ladders/GAME-DATE.json)")
     p.add_argument("--quiet", action="store_true", help="no word on progress")
@@ -64,8 +69,9 @@ def main(argv: list[str]) -> int:
     from dqnitro.lab.climbing import climb_ladder
     from dqnitro.lab.solve import read_solved
     from dqnitro.lab.store import default_path
+    from dqnitro.report.run import run_folders
 
-    solved = [read_solved(pathlib.Path(path)) for path in args.solved]
+    solved = [read_solved(run) for path in args.solved for run in run_folders(pathlib.Path(path))]
     with Progress(args.quiet) as progress:
         result = climb_ladder(
             args.game, names_of(args.rungs), same_learning=args.same_learning, minutes=args.minutes, rounds=args.rounds,

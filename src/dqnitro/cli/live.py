@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from dqnitro.config import Config
@@ -47,29 +48,50 @@ def lines(s: Snapshot, config: Config, title: str) -> list[str]:
     return out
 
 
-class LiveSink(NullSink):
-    """Shows every snapshot in place, with rich."""
+class Block:
+    """Lines that are rewritten in place, with rich; nothing at all where stderr is no terminal."""
 
-    def __init__(self, config: Config, title: str) -> None:
-        from rich.console import Console
-        from rich.live import Live
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet, self.live = quiet, not quiet and sys.stderr.isatty()
+        if self.live:
+            from rich.console import Console
+            from rich.live import Live
 
-        self._config, self._title = config, title
-        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
-        self._live.start()
+            self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+            self._live.start()
 
-    def snapshot(self, s: Snapshot) -> None:
+    def show(self, shown: Sequence[str]) -> None:
         from rich.text import Text
 
         text = Text()
-        for i, line in enumerate(lines(s, self._config, self._title)):
+        for i, line in enumerate(shown):
             text.append(line[:10], style="bold" if i == 0 else "dim").append(
                 line[10:] + "\n", style="bold" if i == 0 else ""
             )
         self._live.update(text, refresh=True)
 
     def close(self) -> None:
-        self._live.stop()
+        if self.live:
+            self._live.stop()
+
+    def __enter__(self) -> Block:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class LiveSink(NullSink):
+    """Shows every snapshot in place."""
+
+    def __init__(self, config: Config, title: str) -> None:
+        self._config, self._title, self._block = config, title, Block()
+
+    def snapshot(self, s: Snapshot) -> None:
+        self._block.show(lines(s, self._config, self._title))
+
+    def close(self) -> None:
+        self._block.close()
 
 
 def make_sink(config: Config, title: str, quiet: bool) -> Any:

@@ -17,6 +17,7 @@ Examples
   dqnitro report runs/pong-auto-s1-...             a run: curves, speed, settings, video; into its folder
   dqnitro report ladders/pong-....json             a result of the lab: ladder, sweep, ablate, bench, profile, tune
   dqnitro report results/*.json runs/pong-*        all of them on one page: runs by recipe, seeds with a band
+  dqnitro report runs/pong-auto-s1-8-...           several seeds (`train --seeds`): one curve with a band
   dqnitro report runs/pong-auto-s1-... --json      where the page is, and the headline numbers
 
 A run may be in any state: one that is going on is shown as far as it got. Results of older versions stay readable.
@@ -71,7 +72,7 @@ def _write(out: pathlib.Path, runs: list[Any], results: list[Any]) -> None:
 
 def _one_run(runs: list[Any], results: list[Any]) -> bool:
     """A run's folder alone has a page of its own kind, with its settings and losses; a stored summary has none of that."""
-    return len(runs) == 1 and not results and runs[0].path.is_dir()
+    return len(runs) == 1 and not results and (runs[0].path / "config.json").is_file()
 
 
 def _facts(runs: list[Any], results: list[Any]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ Examples
 
 States: solved, steps and minutes (a limit was reached), stopped (Ctrl-C or SIGTERM), running, diverged,
 crashed (the process is gone without a word). All but `running` can be resumed if they have a checkpoint.
+Several seeds (`train --seeds`) have a row of their own before their runs: median score and time, steps and speeds added up.
 """
 
 
@@ -30,7 +31,7 @@ def main(argv: list[str]) -> int:
     root = pathlib.Path(args.root)
     if args.root != "runs" and not root.is_dir():
         raise ConfigError(f"{root} is not a folder", "--root takes the folder that holds the runs")
-    rows = [describe(path.parent) for path in sorted(root.glob("*/config.json"))]
+    rows = [row for path in sorted(root.iterdir()) for row in rows_of(path)] if root.is_dir() else []
     if args.json:
         json.dump(rows, sys.stdout, indent=1)
         print()
@@ -40,6 +41,42 @@ def main(argv: list[str]) -> int:
         return 0
     _print(rows)
     return 0
+
+
+def rows_of(path: pathlib.Path) -> list[dict[str, Any]]:
+    """A run's row; of several seeds one for all of them and one for each; nothing for any other folder."""
+    from dqnitro.report.run import run_folders
+    from dqnitro.seeds.folder import is_seeds
+
+    if is_seeds(path):
+        runs = [describe(p) | {"of": str(path)} for p in run_folders(path)]
+        return [describe_seeds(path, runs), *runs]
+    return [describe(path)] if (path / "config.json").is_file() else []
+
+
+def describe_seeds(path: pathlib.Path, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Several seeds in the same facts: median score and time, speeds and steps added up."""
+    import statistics
+
+    from dqnitro.errors import CheckpointError
+    from dqnitro.seeds.folder import SeedsFolder
+
+    def known(name: str) -> list[Any]:
+        return [r[name] for r in runs if r.get(name) is not None]
+
+    try:
+        folder = SeedsFolder.read(path)
+    except CheckpointError:
+        return {"run": str(path), "state": "damaged seeds.json"}
+    states = [r["state"] for r in runs] + ["waiting"] * (len(folder.seeds) - len(runs))
+    return {
+        "run": str(path), "game": folder.config.env_id, "recipe": folder.recipe, "seeds": list(folder.seeds),
+        "state": ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)),
+        "score": statistics.median(known("score")) if known("score") else None, "steps": sum(known("steps")) or None,
+        "steps_per_s": sum(known("steps_per_s")) or None, "wall_s": statistics.median(known("wall_s")) if known("wall_s") else None,
+        "resumable": "running" not in states and not all(folder.is_done(s) for s in folder.seeds),
+        "megabytes": round(sum(r.get("megabytes", 0.0) for r in runs), 1),
+    }  # fmt: skip
 
 
 def describe(path: pathlib.Path) -> dict[str, Any]:
@@ -80,7 +117,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
         table.add_column(name, justify=side, no_wrap=name != "run")  # type: ignore[arg-type]
     for r in rows:
         table.add_row(
-            r["run"], r["state"], number(r.get("score"), ".1f"), number(r.get("steps"), ",d"),
+            f"  {r['run']}" if "of" in r else r["run"], r["state"], number(r.get("score"), ".1f"), number(r.get("steps"), ",d"),
             number(r.get("steps_per_s"), ",.0f"), "–" if r.get("wall_s") is None else duration(r["wall_s"]),
             f"{r.get('megabytes', 0):,.0f} MB",
         )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes
 from dqnitro.cli.tables import Progress, finish, number_text, show_table
 from dqnitro.errors import ConfigError
+from dqnitro.seeds.folder import seed_range
 
 DESCRIPTION = """\
 Train with one setting at several values, several seeds each: speed, score, and curves over wall clock and over steps.
@@ -44,8 +45,6 @@ def make_parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
-    if args.seeds < 1:
-        raise ConfigError(f"--seeds must be at least 1, got {args.seeds}", "3 or more give an interval")
     from dqnitro.lab.store import default_path
     from dqnitro.lab.sweep import find_setting, parse_values, sweep
 
@@ -54,10 +53,10 @@ def main(argv: list[str]) -> int:
     changes = config_changes(args)
     if setting in changes:
         raise ConfigError(f"{args.setting} is swept and given as an option too", "leave one of them out")
-    first = changes.pop("seed", 1)
+    seeds = seed_range(changes.pop("seed", 1), args.seeds)
     with Progress(args.quiet) as progress:
         result = sweep(
-            args.game, setting, values, recipe=args.recipe, seeds=range(first, first + args.seeds), changes=changes,
+            args.game, setting, values, recipe=args.recipe, seeds=seeds, changes=changes,
             say=progress,
         )  # fmt: skip
     out = pathlib.Path(args.out) if args.out else default_path(setting, result["game"], pathlib.Path("sweeps"))

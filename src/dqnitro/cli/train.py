@@ -10,7 +10,9 @@ from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
 from dqnitro.cli.live import duration, make_sink, speed_text
+from dqnitro.config import Config
 from dqnitro.errors import ConfigError
+from dqnitro.seeds.folder import is_seeds
 
 DESCRIPTION = """\
 Train an agent until it is solved, a limit is reached, or Ctrl-C (which saves first).
@@ -23,8 +25,11 @@ Examples
   dqnitro train CartPole-v1 --steps 50_000             any Gymnasium id with discrete actions
   dqnitro train my_package:MyEnv-v0 --stop-at 200      your own environment
   dqnitro train --resume runs/pong-auto-s1-...         go on from the last checkpoint
+  dqnitro train pong --seeds 8                         eight learners, seeds 1 to 8: medians, ranges, intervals
+  dqnitro train --resume runs/pong-auto-s1-8-...       those of them that are not done
 
 Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
+With --seeds a seed that fails does not stop the others: its exit code is that of the whole once all are through.
 """
 
 
@@ -36,6 +41,13 @@ def make_parser() -> Parser:
     p.add_argument("--also", action="append", default=[], metavar="RUNG", help="put a rung on top of the recipe")
     p.add_argument("--resume", metavar="RUN", help="go on with a stored run")
     p.add_argument("--run-dir", metavar="DIR", help="where the run is stored (default: runs/GAME-RECIPE-...)")
+    p.add_argument("--seeds", type=int, metavar="N", help="train N seeds, from --seed on, each in a process of its own")
+    p.add_argument(
+        "--at-once",
+        type=int,
+        metavar="N",
+        help="with --seeds: so many at a time (default: what cores and memory allow)",
+    )
     p.add_argument("--no-video", action="store_true", help="no video of a game at the end")
     p.add_argument(
         "--eval-games", type=int, default=30, metavar="N", help="fresh games played on solving (default: 30)"
@@ -50,12 +62,18 @@ def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     if args.eval_games < 0:
         raise ConfigError(f"--eval-games must be at least 0, got {args.eval_games}")
+    if args.seeds is not None or (args.resume and is_seeds(pathlib.Path(args.resume))):
+        from dqnitro.cli.seeds import train_seeds
+
+        return train_seeds(args)
+    if args.at_once is not None:
+        raise ConfigError("--at-once goes with --seeds", "`dqnitro train pong --seeds 8 --at-once 2`")
     result = _resume(args) if args.resume else _start(args)
     facts = result.to_dict()
     assert result.run_dir is not None
     if result.exit_code == 0:
-        facts |= _afterwards(result.run_dir, result.ended, args)
-    page = _page(result.run_dir)
+        facts |= afterwards(result.run_dir, result.ended, args.eval_games, not args.no_video)
+    page = write_page(result.run_dir)
     if args.json:
         json.dump(facts | {"page": page}, sys.stdout, indent=1)
         print()
@@ -64,14 +82,26 @@ def main(argv: list[str]) -> int:
     return result.exit_code
 
 
-def _start(args: argparse.Namespace) -> Any:
+def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
+    """The config that was asked for, and its rungs."""
     from dqnitro import recipes
 
     if not args.game:
         raise ConfigError("no game was given", "`dqnitro train pong`, or `--resume RUN`")
-    plan = recipes.plan(args.recipe, args.game)
+    plan = recipes.plan(args.recipe, args.game, args.device)
     config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
-    rungs = plan.climbed(tuple(args.without), tuple(args.also))
+    return config, plan.climbed(tuple(args.without), tuple(args.also))
+
+
+def check_resume(args: argparse.Namespace) -> None:
+    if args.game:
+        raise ConfigError(f"--resume already says the game, got {args.game!r} too", "leave one of them out")
+    if args.without or args.also or args.run_dir:
+        raise ConfigError("--without, --also and --run-dir do not go with --resume", "start a new run for that")
+
+
+def _start(args: argparse.Namespace) -> Any:
+    config, rungs = planned(args)
     from dqnitro.session import new_run_dir, train
 
     run_dir = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, pathlib.Path("runs"))
@@ -86,10 +116,7 @@ def _resume(args: argparse.Namespace) -> Any:
     from dqnitro.play import load_config
     from dqnitro.session import resume
 
-    if args.game:
-        raise ConfigError(f"--resume already says the game, got {args.game!r} too", "leave one of them out")
-    if args.without or args.also or args.run_dir:
-        raise ConfigError("--without, --also and --run-dir do not go with --resume", "start a new run for that")
+    check_resume(args)
     run_dir = pathlib.Path(args.resume)
     config = load_config(run_dir)
     note(f"{config.env_id}: resuming {run_dir}")
@@ -99,16 +126,16 @@ def _resume(args: argparse.Namespace) -> Any:
     )
 
 
-def _afterwards(run_dir: pathlib.Path, ended: str, args: argparse.Namespace) -> dict[str, Any]:
+def afterwards(run_dir: pathlib.Path, ended: str, eval_games: int, film: bool) -> dict[str, Any]:
     """On solving: the score over fresh games. At any proper end: a video of one."""
     from dqnitro.play import record, score
     from dqnitro.session import RunFolder, write_json
 
     facts: dict[str, Any] = {}
-    if ended == "solved" and args.eval_games:
-        note(f"solved; playing {args.eval_games} fresh games")
-        facts["evaluation"] = score(run_dir, args.eval_games)._asdict()
-    if not args.no_video:
+    if ended == "solved" and eval_games:
+        note(f"solved; playing {eval_games} fresh games")
+        facts["evaluation"] = score(run_dir, eval_games)._asdict()
+    if film:
         video = run_dir / "game.mp4"
         try:
             end = record(run_dir, video)
@@ -119,7 +146,7 @@ def _afterwards(run_dir: pathlib.Path, ended: str, args: argparse.Namespace) -> 
     return facts
 
 
-def _page(run_dir: pathlib.Path) -> str | None:
+def write_page(run_dir: pathlib.Path) -> str | None:
     from dqnitro.report import write_run_page
 
     return str(write_run_page(run_dir))

@@ -21,8 +21,9 @@ Examples
   dqnitro tune --dry-run --json      measure and show, change nothing
   dqnitro tune --forget              drop what was found on this machine
 
-Knobs: each exact or close rung, torch threads, console threads, the runner. Environments, steps per update and batch change
-learning: they are measured for you to see and never chosen. A knob is taken only if its whole 95% interval is faster, and
+Knobs: each exact or close rung, torch threads, console threads, the runner (on a GPU also hybrid and device, which are `alike`: the
+same experiment with other random numbers). Environments, steps per update and batch change learning: they are measured for you
+to see and never chosen. A knob is taken only if its whole 95% interval is faster, and
 then measured once more. The choice and its evidence go to a file of yours (dqnitro/tuned.json in your configuration folder, or
 $DQNITRO_TUNED); `auto` and `fast` use it from then on, and `dqnitro env` says so.
 Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (nothing is changed).

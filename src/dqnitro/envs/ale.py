@@ -7,6 +7,7 @@ only; lost lives are read from the number of lives, because `terminated` would n
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -53,8 +54,9 @@ def make_console_engine(game: str, config: Config) -> VectorEngine:
         from dqnitro.atari import AtariVec  # pyright: ignore
     except ImportError as e:
         raise ConfigError(f"the console part cannot be loaded ({e})", "use --envs ale") from e
-    vec = AtariVec(num_envs=config.n_envs, num_threads=config.env_threads, **vector_options(game, config))
-    return VectorEngine(vec, config)
+    options = vector_options(game, config)
+    vec = AtariVec(num_envs=config.n_envs, num_threads=config.env_threads, **options)
+    return VectorEngine(vec, lambda: AtariVec(num_envs=1, num_threads=1, **options), config)
 
 
 class AleEngine:
@@ -175,13 +177,16 @@ class AleEngine:
 
 
 class VectorEngine:
-    """One vector environment for all, whose seeded partial resets are cheap.
+    """One vector environment for all; the next game of each is begun beside it, before the current one is over.
 
-    It resets by itself in the tick after an end, without our seed, so that game is thrown away and begun again.
+    A game's start takes hundreds of frames. Begun in the tick after an end it would keep all other environments waiting, with
+    many of them in nearly every tick. Threads of its own (one, and one more for every eight cores) play starts in
+    environments of a single machine, and the state is put in when it is needed.
     """
 
-    def __init__(self, vec: Any, config: Config) -> None:
+    def __init__(self, vec: Any, make_one: Callable[[], Any], config: Config) -> None:
         self._vec: Any = vec
+        self._make_one = make_one
         self._n = config.n_envs
         self._run_seed = config.seed
         self.n_actions = int(vec.single_action_space.n)
@@ -190,9 +195,13 @@ class VectorEngine:
         self._game = np.zeros(self._n, np.int64)
         self._lives = np.zeros(self._n, np.int64)
         self._ended = np.zeros(self._n, np.bool_)
+        self._pool = ThreadPoolExecutor(1 + usable_cores() // 8, "console-prepare")
+        self._own = threading.local()
+        self._prepared: list[Future[dict[str, np.ndarray]]] = []
 
     def begin(self, games: np.ndarray, actions: Sequence[np.ndarray]) -> np.ndarray:
         """All environments step together, so each one's game is begun where it will end with the longest."""
+        self._settle()
         self._game = games.copy()
         counts = np.array([len(a) for a in actions])
         longest = counts.max()
@@ -209,6 +218,7 @@ class VectorEngine:
         if longest and (counts == 0).any():
             obs = self._reset(counts == 0)
             self._ended &= counts > 0
+        self._prepared = [self._prepare(i) for i in range(self._n)]
         return obs
 
     def _reset(self, which: np.ndarray) -> np.ndarray:
@@ -217,21 +227,40 @@ class VectorEngine:
         self._lives = info["lives"]
         return obs
 
+    def _prepare(self, i: int) -> Future[dict[str, np.ndarray]]:
+        return self._pool.submit(self._start_of, episode_seed(self._run_seed, i, int(self._game[i]) + 1))
+
+    def _start_of(self, seed: int) -> dict[str, np.ndarray]:
+        """The state in which a game with this seed begins."""
+        if not hasattr(self._own, "vec"):
+            self._own.vec = self._make_one()
+        self._own.vec.reset(seed=seed)
+        return self._own.vec.get_state()
+
     def send(self, actions: np.ndarray) -> None:
-        self._vec.send(actions)
+        for i in np.flatnonzero(self._ended).tolist():
+            self._vec.put_state(i, self._prepared[i].result())
+            self._game[i] += 1
+            self._prepared[i] = self._prepare(i)
+        self._vec.send(actions, look=self._ended)
 
     def recv(self) -> Outcome:
         obs, reward, over, cut, info = self._vec.recv()
         lives = info["lives"]
         life_lost = (lives > 0) & (lives < self._lives) & ~over
         self._lives = lives
-        if self._ended.any():
-            self._game[self._ended] += 1
-            obs = self._reset(self._ended)
         self._ended = over | cut
         return Outcome(obs, reward, over, cut, life_lost)
 
+    def _settle(self) -> None:
+        for future in self._prepared:
+            if not future.cancel():
+                future.exception()
+        self._prepared = []
+
     def close(self) -> None:
+        self._settle()
+        self._pool.shutdown()
         if self._vec is not None:
             self._vec.close()
         self._vec = None

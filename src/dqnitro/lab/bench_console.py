@@ -3,13 +3,17 @@
 Same games, same options, same number of threads, in turns in one process: a machine that slows down slows all of
 them, so the ratios hold even where the rates do not. Steps are the agent's (4 frames at the default options), and
 new games are part of the time, as they are in training.
+
+How much faster more threads are is measured in the same rounds, beside what the machine allows: as many environments as
+threads, each with its share of the machines and a thread of its own, which have nothing to wait for.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,10 +21,22 @@ from dqnitro.lab.measure import interleave, timed_rate
 from dqnitro.lab.statistics import mean_interval, ratio_interval
 
 OURS, ALE, ENVPOOL = "AtariVec", "AtariVectorEnv", "EnvPool"
+ALLOWED = "independent"  # AtariVec, one environment for each thread
 # paddles and joysticks, quiet and busy screens, 2K to 8K cartridges
 GAMES = ("pong", "breakout", "space_invaders", "seaquest", "beam_rider", "qbert", "enduro", "ms_pacman", "freeway",
          "asterix", "montezuma_revenge", "boxing")  # fmt: skip
 TABLE_HEAD = "| game | threads | AtariVec steps/s | AtariVectorEnv steps/s | EnvPool steps/s | vs the faster peer |"
+SCALING_HEAD = "| game | threads | AtariVec | AtariVectorEnv | EnvPool | independent AtariVecs: what the cores allow |"
+
+Rate = Callable[[float], float]
+Rates = dict[str, list[float]]
+
+
+class Racer(NamedTuple):
+    """A contender and how to end it."""
+
+    rate: Rate
+    close: Callable[[], object]
 
 
 def ours(game: str, num_envs: int, threads: int) -> Any:
@@ -50,17 +66,46 @@ def envpool(game: str, num_envs: int, threads: int) -> Any:
 MAKERS: dict[str, Callable[[str, int, int], Any]] = {OURS: ours, ALE: ale, ENVPOOL: envpool}
 
 
-def contenders(game: str, num_envs: int, threads: int) -> dict[str, Callable[[float], float]]:
-    """A function per environment that steps it for some seconds with random actions and returns steps per second."""
-    out: dict[str, Callable[[float], float]] = {}
+def contenders(game: str, num_envs: int, threads: int, skipped: dict[str, str]) -> dict[str, Racer]:
+    """A function per environment that steps it for some seconds with random actions and returns steps per second.
+
+    Who cannot run here is in `skipped`, with the reason.
+    """
+    out: dict[str, Racer] = {}
     for name, make in MAKERS.items():
         try:
-            env = make(game, num_envs, threads)
-        except (ImportError, OSError):  # not installed, or installed without its ROMs
-            continue
-        n_actions = env.action_space.n if name == ENVPOOL else env.single_action_space.n
-        out[name] = _stepper(env, num_envs, int(n_actions), seeded=name != ENVPOOL)
+            out[name] = racer(make(game, num_envs, threads), num_envs, seeded=name != ENVPOOL)
+        except (ImportError, OSError) as e:  # not installed, or installed without its ROMs
+            skipped[name] = f"not installed here ({e}). hint: pip install -c constraints.txt -e '.[peers]'"
     return out
+
+
+def racer(env: Any, num_envs: int, seeded: bool) -> Racer:
+    n_actions = env.single_action_space.n if seeded else env.action_space.n
+    return Racer(_stepper(env, num_envs, int(n_actions), seeded), env.close)
+
+
+def independent(game: str, num_envs: int, threads: int) -> Racer:
+    """What the machine allows: environments that share nothing, one for each thread, at the same time."""
+    share = max(1, num_envs // threads)
+    parts = [racer(ours(game, share, 1), share, seeded=True) for _ in range(threads)]
+
+    def rate(seconds: float) -> float:
+        rates, together = [0.0] * threads, threading.Barrier(threads)
+
+        def work(k: int) -> None:
+            together.wait()
+            rates[k] = parts[k].rate(seconds)
+
+        helpers = [threading.Thread(target=work, args=(k,)) for k in range(1, threads)]
+        for helper in helpers:
+            helper.start()
+        work(0)
+        for helper in helpers:
+            helper.join()
+        return sum(rates)
+
+    return Racer(rate, lambda: [part.close() for part in parts])
 
 
 def _stepper(env: Any, num_envs: int, n_actions: int, seeded: bool) -> Callable[[float], float]:
@@ -91,19 +136,20 @@ def bench_console(
     num_envs: int = 32,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Plain data: a row per game and thread count, and the geometric mean of the ratios per thread count.
+    """Plain data: a row per game and thread count, the geometric mean of the ratios per thread count, and the scaling.
 
     `seconds` is the time of one contender in one round.
     """
+    counts, skipped = sorted(set(threads)), {}
     rows: list[dict[str, Any]] = []
-    for count in threads:
-        for game in games:
-            progress(f"{game}, {count} thread{'s' if count > 1 else ''}")
-            racers = contenders(game, num_envs, count)
-            rates: dict[str, list[float]] = {name: [] for name in racers}
-            for _, name, rate in interleave(racers, rounds, seconds):
-                rates[name].append(rate)
-            rows.append(_row(game, count, rates))
+    scaling: list[dict[str, Any]] = []
+    for game in games:
+        progress(f"{game}, {' and '.join(map(str, counts))} thread{'s' if counts != [1] else ''}")
+        rates = race(game, num_envs, counts, rounds, seconds, skipped)
+        rows += [_row(game, count, {n: r for n, r in rates[count].items() if n != ALLOWED}) for count in counts]
+        if counts[0] == 1:
+            scaling += [_scaling_row(game, count, rates[1], rates[count]) for count in counts[1:]]
+    rows.sort(key=lambda r: r["threads"])
     return {
         "unit": "steps per second",
         "num_envs": num_envs,
@@ -112,7 +158,52 @@ def bench_console(
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "rows": rows,
         "geomean": _geomeans(rows),
+        "scaling": scaling,
+        "scaling_geomean": _scaling_geomeans(scaling),
+        "skipped": skipped,
     }
+
+
+def race(
+    game: str, num_envs: int, counts: Sequence[int], rounds: int, seconds: float, skipped: dict[str, str]
+) -> dict[int, Rates]:
+    """Everybody with every number of threads, in the same rounds: rates by threads and name."""
+    racers: dict[tuple[int, str], Racer] = {}
+    for count in counts:
+        racers |= {(count, name): one for name, one in contenders(game, num_envs, count, skipped).items()}
+        if count > 1 and counts[0] == 1:
+            racers[count, ALLOWED] = independent(game, num_envs, count)
+    keys = {f"{name}, {count}": (count, name) for count, name in racers}
+    rates: dict[int, Rates] = {count: {} for count in counts}
+    for _, key, rate in interleave({key: racers[keys[key]].rate for key in keys}, rounds, seconds):
+        count, name = keys[key]
+        rates[count].setdefault(name, []).append(rate)
+    for one in racers.values():
+        one.close()
+    return rates
+
+
+def _scaling_row(game: str, threads: int, single: Rates, many: Rates) -> dict[str, Any]:
+    """How many times as fast as with one thread: each contender, and `ALLOWED` to `AtariVec` with one thread."""
+    times = {name: ratio_interval(many[name], single[name])._asdict() for name in single if name in many}
+    times[ALLOWED] = ratio_interval(many[ALLOWED], single[OURS])._asdict()
+    return {"game": game, "threads": threads, "times": times}
+
+
+def _scaling_geomeans(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Per thread count and contender: the geometric mean over games."""
+    out: dict[int, dict[str, Any]] = {}
+    for threads in sorted({r["threads"] for r in rows}):
+        of = [r["times"] for r in rows if r["threads"] == threads]
+        names = {name: None for times in of for name in times}
+        out[threads] = {name: _geomean([times[name]["mean"] for times in of if name in times]) for name in names}
+    return out
+
+
+def _geomean(values: Sequence[float]) -> dict[str, Any]:
+    """Geometric mean of ratios with its interval."""
+    i = mean_interval([float(np.log(v)) for v in values])
+    return {"mean": float(np.exp(i.mean)), "low": float(np.exp(i.low)), "high": float(np.exp(i.high)), "n": i.n}
 
 
 def _row(game: str, threads: int, rates: dict[str, list[float]]) -> dict[str, Any]:
@@ -130,31 +221,31 @@ def _geomeans(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Per thread count: the geometric mean over games of the ratio to each game's faster peer, games resampled."""
     out: dict[int, dict[str, Any]] = {}
     for threads in sorted({r["threads"] for r in rows}):
-        logs = [
-            float(np.log(r["ratios"][r["faster_peer"]]["mean"]))
-            for r in rows
-            if r["threads"] == threads and "faster_peer" in r
-        ]
-        if logs:
-            i = mean_interval(logs)
-            out[threads] = {
-                "mean": float(np.exp(i.mean)),
-                "low": float(np.exp(i.low)),
-                "high": float(np.exp(i.high)),
-                "n": i.n,
-            }
+        of = [r for r in rows if r["threads"] == threads and "faster_peer" in r]
+        if of:
+            out[threads] = _geomean([r["ratios"][r["faster_peer"]]["mean"] for r in of])
     return out
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as a Markdown table; only what was measured."""
+    """The result as Markdown tables; only what was measured, and why something was not."""
     lines = [TABLE_HEAD, "| --- | --- | --- | --- | --- | --- |"]
     for r in result["rows"]:
         rates = [f"{r['rates'][name]:,.0f}" if name in r["rates"] else "-" for name in (OURS, ALE, ENVPOOL)]
-        ratio = r["ratios"].get(r.get("faster_peer", ""))
-        text = f"{ratio['mean']:.2f}x [{ratio['low']:.2f}, {ratio['high']:.2f}]" if ratio else "-"
-        lines.append(f"| {r['game']} | {r['threads']} | {' | '.join(rates)} | {text} |")
+        ratio = _times(r["ratios"].get(r.get("faster_peer", "")))
+        lines.append(f"| {r['game']} | {r['threads']} | {' | '.join(rates)} | {ratio} |")
     for threads, g in result["geomean"].items():
-        text = f"{g['mean']:.2f}x [{g['low']:.2f}, {g['high']:.2f}] (n={g['n']} games)"
-        lines.append(f"| **geometric mean** | {threads} | | | | **{text}** |")
+        lines.append(f"| **geometric mean** | {threads} | | | | **{_times(g)} (n={g['n']} games)** |")
+    if result["scaling"]:
+        lines += ["", "Times the speed with one thread:", "", SCALING_HEAD, "| --- | --- | --- | --- | --- | --- |"]
+        means = [{"game": "**geometric mean**", "threads": t, "times": g} for t, g in result["scaling_geomean"].items()]
+        for r in result["scaling"] + means:
+            cells = [_times(r["times"].get(name)) for name in (OURS, ALE, ENVPOOL, ALLOWED)]
+            lines.append(f"| {r['game']} | {r['threads']} | {' | '.join(cells)} |")
+    for name, why in result["skipped"].items():
+        lines += ["", f"{name}: {why}"]
     return "\n".join(lines)
+
+
+def _times(interval: dict[str, Any] | None) -> str:
+    return f"{interval['mean']:.2f}x [{interval['low']:.2f}, {interval['high']:.2f}]" if interval else "-"

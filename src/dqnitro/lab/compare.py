@@ -18,7 +18,7 @@ import numpy as np
 from dqnitro.errors import ConfigError
 from dqnitro.lab.statistics import FEW, Interval, mean_interval
 from dqnitro.lab.store import header
-from dqnitro.report.run import Run, read_run
+from dqnitro.report.run import Run, read_run, run_folders
 
 BLOCK_S = 10.0  # neighbouring seconds of a run are alike; stretches of this length hardly
 FEWEST = 4  # values a side, under which a rank test cannot say anything
@@ -34,11 +34,14 @@ class Side:
 
 
 def read_side(text: str) -> Side:
-    """A run's folder, or several (seeds of one recipe) with commas between."""
+    """A run's folder, a folder of several seeds, or several of them with commas between."""
     paths = [pathlib.Path(t.strip()) for t in text.split(",") if t.strip()]
     if not paths:
         raise ConfigError("no run was given", "give a run's folder; `dqnitro runs` lists what is there")
-    return Side(text, [read_run(p) for p in paths])
+    runs = [read_run(folder) for p in paths for folder in run_folders(p)]
+    if not runs:
+        raise ConfigError(f"{text} holds no run yet", "its seeds have not begun")
+    return Side(text, runs)
 
 
 def shared_window(sides: Sequence[Side], share: float = 0.25) -> tuple[float, float]:

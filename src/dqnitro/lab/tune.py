@@ -17,6 +17,7 @@ from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
 from dqnitro.lab.store import header
 from dqnitro.ladder import RUNGS, climb, in_force
+from dqnitro.ladder.rung import runner_needs
 from dqnitro.machine import usable_cores
 
 START = "as it is"
@@ -24,6 +25,11 @@ TOGETHER = "together"
 # The one only costs time; the other is kept for a quarter of the memory, whatever its speed.
 NEVER = ("gradients-everywhere", "frame-replay")
 FEWEST_ROUNDS = 4  # under this an interval says too little to decide anything
+# Between `close` and `learning`: the same updates are owed at the same steps, only the random numbers are the card's.
+ALIKE = "alike"
+FEWEST_ON_CARD = (
+    64  # environments; with fewer a card emulates many times slower than a core, after a minute of compiling
+)
 
 
 @dataclass(frozen=True)
@@ -81,11 +87,12 @@ def knobs_of(choice: Choice) -> tuple[list[Knob], dict[str, str]]:
             why_not[f"rung: with {name}"] = why
         elif choice.turn(Knob("rung", "", "", add=(name,))).config() != config:
             rungs.append(Knob("rung", f"with {name}", rung.promise, add=(name,)))
-    return [*_thread_knobs(config), *rungs, *_learning_knobs(config)], why_not
+    runners, no_runner = _runner_knobs(config)
+    return [*_thread_knobs(config), *rungs, *runners, *_learning_knobs(config)], why_not | no_runner
 
 
 def _thread_knobs(config: Config) -> list[Knob]:
-    """Threads of torch and of the console, and play in a process of its own (slack 0: bit for bit the same run)."""
+    """Threads of torch and of the console."""
     import torch
 
     cores, now = usable_cores(), config.torch_threads or torch.get_num_threads()
@@ -93,9 +100,25 @@ def _thread_knobs(config: Config) -> list[Knob]:
     if config.envs in ("ale", "console") and config.n_envs > 1:
         most = min(cores, config.n_envs)
         out += [Knob("console threads", str(n), "exact", settings={"env_threads": n}) for n in _counts(most)]
-    if config.runner == "inline" and config.act_device == "same" and cores > 1:
-        out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))
     return out
+
+
+def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
+    """The other runners: play in a process of its own (slack 0: bit for bit the same run), and those of a GPU."""
+    if config.act_device != "same":
+        return [], {}
+    out, why_not = [], {}
+    if config.runner == "inline" and usable_cores() > 1:
+        out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))
+    for runner in ("inline", "hybrid", "device"):
+        why = runner_needs(runner, config)
+        if why is None and runner == "device" and config.n_envs < FEWEST_ON_CARD:
+            why = f"{config.n_envs} environments are too few for a card to emulate; it takes {FEWEST_ON_CARD} or more"
+        if why:
+            why_not[f"runner: {runner}"] = why
+        elif runner != config.runner and (runner != "inline" or config.runner != "processes"):
+            out.append(Knob("runner", runner, ALIKE, settings={"runner": runner}))
+    return out, why_not
 
 
 def _counts(most: int) -> list[int]:
@@ -200,6 +223,8 @@ def tune_recipe(
     """One recipe: the choice, the evidence, and what was gained."""
     choice = choice_of(recipe, game, changes)
     knobs, why_not = knobs_of(choice)
+    if recipe not in tuned.ALIKE_FOR:
+        knobs = [k for k in knobs if k.promise != ALIKE]
     with Race(0.0, say) as race:  # the console's first start on a machine compiles for minutes: before the clock runs
         race.build(START, choice.config())
         load = race.load
@@ -233,7 +258,8 @@ def tune_recipe(
 
 def _blocked(recipe: str, name: str, why: str) -> dict[str, Any]:
     knob, value = name.split(": ", 1)
-    return {"recipe": recipe, "knob": knob, "value": value, "promise": RUNGS[value.removeprefix("with ")].promise,
+    promise = ALIKE if knob == "runner" else RUNGS[value.removeprefix("with ")].promise
+    return {"recipe": recipe, "knob": knob, "value": value, "promise": promise,
             "state": "skipped", "why": why, "fps": None, "ratio": None, "chosen": False}  # fmt: skip
 
 

@@ -116,6 +116,13 @@ def needs_gpu(c: Config) -> str | None:
     return None if on_gpu(c) else f"the learner is on the {c.device}, not on a GPU"
 
 
+def needs_host_loop(c: Config) -> str | None:
+    """What only helps where the host starts every kernel."""
+    if c.runner in ("device", "hybrid"):
+        return f"the runner {c.runner} records graphs of its own"
+    return None
+
+
 def needs_cuda_console(c: Config) -> str | None:
     """The console's kernels, and a card that is new enough for them."""
     import importlib.util
@@ -132,7 +139,17 @@ def needs_cuda_console(c: Config) -> str | None:
 
 
 def needs_uniform_samples(c: Config) -> str | None:
-    return "the runner device samples uniformly, and this run is prioritised" if c.prioritized else None
+    return "a replay on the card samples uniformly, and this run is prioritised" if c.prioritized else None
+
+
+def runner_needs(runner: str, c: Config) -> str | None:
+    """Why this config cannot run there, or None."""
+    needs = {
+        "hybrid": (needs_images, needs_uniform_samples, needs_gpu),
+        "device": (atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
+        "processes": (needs_two_cores,),
+    }
+    return first_reason(*needs.get(runner, ()))(c)
 
 
 def needs_two_gpus(c: Config) -> str | None:
@@ -143,9 +160,15 @@ def needs_two_gpus(c: Config) -> str | None:
     return None if torch.cuda.device_count() > 1 else "there is one GPU here, and it takes two"
 
 
+def _older_than(capability: tuple[int, int]) -> bool:
+    import torch
+
+    return torch.cuda.is_available() and torch.cuda.get_device_capability() < capability
+
+
 def needs_bfloat16(c: Config) -> str | None:
     if on_gpu(c):
-        return None
+        return "this GPU has no bfloat16 arithmetic; torch would emulate it slowly" if _older_than((8, 0)) else None
     if not cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"}:
         return "this CPU has no bfloat16 instructions; oneDNN would emulate them slowly"
     return None
@@ -167,7 +190,10 @@ def needs_compiler(c: Config) -> str | None:
     import shutil
 
     if on_gpu(c):
-        return None
+        if _older_than((7, 0)):
+            return "torch.compile needs a GPU of compute capability 7.0 or newer"
+        found = any(shutil.which(name) for name in ("gcc", "cc", "clang"))
+        return None if found else "torch.compile on a GPU needs a C compiler (gcc or clang)"
     if not any(shutil.which(name) for name in ("g++", "c++", "clang++")):
         return "torch.compile on a CPU needs a C++ compiler (g++ or clang++)"
     return None

@@ -20,6 +20,7 @@ from dqnitro.ladder.rung import (
     needs_cuda_console,
     needs_float16,
     needs_gpu,
+    needs_host_loop,
     needs_images,
     needs_pillow,
     needs_python_resize,
@@ -145,6 +146,12 @@ SAME_RUN = (
         "The passes of bfloat16 written out by hand. Weights are converted once an update, which serves acting as well, and autograd sees one step instead of thirty.",
         "Large batches, beside which bookkeeping does not show.", first_reason(needs_images, needs_cpu_bfloat16),
         replaces=("torchscript", "float16", "compile"),
+    ),
+    Rung(
+        "cuda-graphs", "close", with_wrapper("cuda-graphs"),
+        "Records the update and the acting pass as CUDA graphs: the host starts one graph instead of some hundred small kernels.",
+        "Large batches, whose kernels take longer than starting them.", first_reason(needs_host_loop, needs_gpu),
+        replaces=("torchscript", "float16"),
     ),
 )  # fmt: skip
 
@@ -330,7 +337,7 @@ OTHER_LEARNING = (
         first_reason(atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
         notes_say="CuLE, an emulator in CUDA, is a heading there; no figure.",
         replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
-                  "pillow-resize", "pinned-copies", "torchscript", "float16"),
+                  "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs"),
     ),
 )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,15 +18,16 @@ from dqnitro.errors import DivergedError
 from dqnitro.learn.acting import CopiedNetwork, SameNetwork
 from dqnitro.learn.wrappers import Parts, wrap
 
+Loss = Callable[[nn.Module, Any, Batch], tuple[Tensor, Tensor]]
 
-def make_loss(
-    config: Config, parts: Parts, atoms: Tensor | None
-) -> Callable[[nn.Module, nn.Module, Batch], tuple[Tensor, Tensor]]:
-    """The loss of a batch and each sample's error (the priority of prioritised replay)."""
 
-    def loss(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> tuple[Loss, Loss]:
+    """The loss of a batch and each sample's error (the priority of prioritised replay), twice: given the target network,
+    and given what that network says about `batch.obs_t`.
+    """
+
+    def given(online: nn.Module, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         out_tm1 = parts.forward(online, batch.obs_tm1)
-        out_t = parts.quiet(target, batch.obs_t)
         q_t = dqn.q_values(out_t, atoms)
         selector = dqn.q_values(parts.quiet(online, batch.obs_t), atoms) if config.double else q_t
         if atoms is None:
@@ -39,7 +41,10 @@ def make_loss(
             td = each
         return (each * batch.weight).mean(), td.detach()
 
-    return parts.around_loss(loss)
+    def loss(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        return given(online, parts.quiet(target, batch.obs_t), batch)
+
+    return parts.around_loss(loss), given
 
 
 def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
@@ -75,8 +80,10 @@ class Learner:
         self.sync_target()
         self._atoms = dqn.support(head, self.device) if head.categorical else None
         self._optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
-        self._loss = make_loss(config, parts, self._atoms)
+        self._loss, self.loss_given = make_losses(config, parts, self._atoms)
+        self.quiet = parts.quiet
         self._copy, self._step = parts.copy, parts.step
+        self._loss_and_step = parts.around_update(self._loss_then_step)
         if acting is None:
             self._actor = SameNetwork(self.online, parts.act, parts.copy, self._atoms)
         else:
@@ -93,17 +100,25 @@ class Learner:
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and each sample's error, still on the device."""
-        loss, td = self._loss(self.online, self.target, Batch(*map(self._copy, batch)))
+        batch = Batch(*map(self._copy, batch))
         if self._is_cpu:
+            loss, td = self._loss(self.online, self.target, batch)
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
+            self._step(loss, self.online, self._optimizer, self._config.grad_clip)
         else:
-            bad = ~torch.isfinite(loss.detach()) & (self._first_bad < 0)
+            loss, td = self._loss_and_step(*batch)
+            bad = ~torch.isfinite(loss) & (self._first_bad < 0)
             self._first_bad = torch.where(bad, self.n_updates + 1, self._first_bad)
-        self._step(loss, self.online, self._optimizer, self._config.grad_clip)
         self.n_updates += 1
         self._actor.updated(self.n_updates)
+        return loss.detach(), td
+
+    def _loss_then_step(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, for a GPU: nothing in here asks the card anything, so a wrapper may record it."""
+        loss, td = self._loss(self.online, self.target, Batch(*batch))
+        self._step(loss, self.online, self._optimizer, self._config.grad_clip)
         return loss.detach(), td
 
     def check_finite(self) -> None:
@@ -156,8 +171,8 @@ class Learner:
                 for k, v in saved.items():  # in place: a CUDA graph may know these tensors by address
                     there[k].copy_(v)
             elif saved:
-                # `step` stays on the CPU unless the fused kernel wants it beside the parameters.
-                fused = bool(self._optimizer.defaults.get("fused"))
+                # `step` stays on the CPU unless the fused kernel, or a graph, wants it beside the parameters.
+                fused = any(g.get("fused") or g.get("capturable") for g in self._optimizer.param_groups)
                 self._optimizer.state[p] = {
                     k: v.to(self.device if fused or k != "step" else "cpu").clone(memory_format=torch.preserve_format)
                     if k == "step"

@@ -88,6 +88,7 @@ class Parts:
     around_loss: Callable[[Callable[..., Any]], Callable[..., Any]]  # around the whole loss function
     copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
     step: Stepper
+    around_update: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f  # around loss and step, on a GPU
 
 
 def plain_parts(device: str) -> Parts:
@@ -97,7 +98,8 @@ def plain_parts(device: str) -> Parts:
         return network(obs)
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
-        return torch.optim.Adam(parameters, lr=lr, eps=eps)
+        # The same operations on the same numbers as torch's default on a CPU, but two of them overwrite their input.
+        return torch.optim.Adam(parameters, lr=lr, eps=eps, foreach=True)
 
     def same(x: Any) -> Any:
         return x
@@ -257,6 +259,33 @@ def compiled(parts: Parts, device: str) -> Parts:
     return replace(parts, around_loss=lambda f: torch.compile(parts.around_loss(f), dynamic=False))
 
 
+def cuda_graphs(parts: Parts, device: str) -> Parts:
+    """The update and the acting pass as CUDA graphs: one start instead of some hundred. On the CPU there is nothing to record."""
+    if torch.device(device).type != "cuda":
+        return parts
+    from dqnitro.learn.graphs import Graphed
+
+    graphs: weakref.WeakKeyDictionary[nn.Module, Graphed] = weakref.WeakKeyDictionary()
+
+    def act(network: nn.Module, obs: Tensor) -> Tensor:
+        if not obs.is_cuda:  # a copy of the network that acts on the CPU
+            return parts.act(network, obs)
+        if network not in graphs:
+            whole: Any = weakref.proxy(network)  # a graph that held its key would never be forgotten
+            graphs[network] = Graphed(lambda x: (parts.act(whole, x),))
+        return graphs[network](obs)[0]
+
+    def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
+        optimizer = parts.make_optimizer(parameters, lr, eps)
+        for group in optimizer.param_groups:
+            group["capturable"] = True  # its step counter lies on the card, where a graph can count
+        return optimizer
+
+    return replace(
+        parts, act=act, make_optimizer=make_optimizer, around_update=lambda f: Graphed(parts.around_update(f))
+    )
+
+
 WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "no-grad": no_grad,
     "fused-adam": fused_adam,
@@ -268,12 +297,15 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "bfloat16": bfloat16,
     "written-out": written_out,
     "compile": compiled,
+    "cuda-graphs": cuda_graphs,
 }
 # A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
 EXCLUDE = (
     *(("torchscript", other) for other in ("compile", "float16", "bfloat16", "written-out")),
     *(("float16", other) for other in ("bfloat16", "written-out")),
     ("written-out", "compile"),
+    # Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
+    *(("cuda-graphs", other) for other in ("torchscript", "float16")),
 )
 
 

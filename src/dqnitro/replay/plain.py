@@ -32,6 +32,7 @@ class PlainReplay:
     def __init__(self, capacity: int, spec: EnvSpec, n_step: int, gamma: float) -> None:
         self._spec, self._n_step = spec, n_step
         self._gamma_power = gamma_powers(gamma, n_step)
+        self._gamma = float(self._gamma_power[1])
         self._capacity = capacity // spec.n_envs
         # n_step - 1 more than can be sampled: the youngest ones still wait for their rewards.
         self._records: list[deque[Record]] = [deque(maxlen=self._capacity + n_step - 1) for _ in range(spec.n_envs)]
@@ -64,15 +65,15 @@ class PlainReplay:
     def sample(self, batch_size: int, rng: np.random.Generator, beta: float = 1.0) -> Sample:
         sizes = self._sizes()
         env, rank = draw_uniform(sizes, batch_size, rng)
-        while (bad := np.array([self._records[e][r].cut for e, r in zip(env, rank, strict=True)])).any():
-            env[bad], rank[bad] = draw_uniform(sizes, int(bad.sum()), rng)
-        rows = [self._transition(self._records[e], r) for e, r in zip(env, rank, strict=True)]
+        while any(bad := [self._records[e][r].cut for e, r in zip(env.tolist(), rank.tolist(), strict=True)]):
+            env[bad], rank[bad] = draw_uniform(sizes, sum(bad), rng)
+        rows = [self._transition(self._records[e], r) for e, r in zip(env.tolist(), rank.tolist(), strict=True)]
         obs_tm1, action, reward, discount, obs_t = zip(*rows, strict=True)
         batch = Batch(
             torch.from_numpy(np.stack(obs_tm1)),
             torch.tensor(action),
-            torch.tensor(reward, dtype=torch.float32),
-            torch.tensor(discount, dtype=torch.float32),
+            torch.tensor(reward),
+            torch.tensor(discount),
             torch.from_numpy(np.stack(obs_t)),
             torch.ones(batch_size),
         )
@@ -80,6 +81,14 @@ class PlainReplay:
 
     def _transition(self, records: deque[Record], i: int) -> tuple[np.ndarray, int, float, float, np.ndarray]:
         first = records[i]
+        if self._n_step == 1:
+            return (
+                first.obs_tm1,
+                first.action_tm1,
+                first.reward_t,
+                0.0 if first.terminated else self._gamma,
+                first.obs_t,
+            )
         reward, discount, obs_t = np.float32(0.0), self._gamma_power[0], first.obs_t
         for k in range(self._n_step):
             record = records[i + k]

@@ -90,7 +90,7 @@ def promise_color(promise: str) -> str:
 def time_stacks(title: str, parts: Mapping[str, tuple[Mapping[str, float], float | None]]) -> Chart | None:
     """Where the time of a step goes, a row a contender: (shares, steps a second). Shares alone where a speed is unknown."""
     speeds = [speed for _, speed in parts.values()]
-    if all(speeds):
+    if speeds and all(speeds):
         fastest = max(s for s in speeds if s)
         unit, k = ("ms", 1e3) if fastest < 2_000 else ("µs", 1e6)
         rows = {name: {p: v * k / speed for p, v in share.items()} for name, (share, speed) in parts.items() if speed}

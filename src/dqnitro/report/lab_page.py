@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pathlib
 import shlex
+import statistics
 from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
@@ -57,6 +59,7 @@ BENCH_TITLES = {
     "learn": "Learners at the textbook settings", "device": "Forward pass by device", "compile": "Compiling the network",
     "amp": "Mixed precision", "collect": "Threads or processes", "replay": "Replay memories", "resize": "Resizing frames",
     "envs": "Vector environments", "copies": "Copies to the device", "console": "The console beside other environments",
+    "gpu": "The console and the learner on a GPU",
 }  # fmt: skip
 
 
@@ -150,7 +153,9 @@ def _big_numbers(runs: Sequence[Run], results: Sequence[Result]) -> list[tuple[s
             if best is not None and best.total is not None:
                 out.append((label, times(best.total.mean), f"{bounds(best.total, times)} up to {best.name}".strip()))
     solved = [r for r in runs if r.state == "solved" and r.wall_s is not None]
-    if solved:
+    if len(runs) > 1 and solved and len(group_runs(runs)) == 1:
+        out += _of_seeds(runs, [r.wall_s or 0.0 for r in solved])
+    elif solved:
         quick = min(solved, key=lambda r: r.wall_s or 0.0)
         out.append(("solved in", duration(quick.wall_s or 0.0), f"{game_name(quick.env_id)}, recipe {quick.recipe}"))
     elif runs and not ladder:
@@ -158,6 +163,23 @@ def _big_numbers(runs: Sequence[Run], results: Sequence[Result]) -> list[tuple[s
         if fast.steps_per_s:
             out.append(("steps a second", rate(fast.steps_per_s), f"{game_name(fast.env_id)}, recipe {fast.recipe}"))
     return out
+
+
+def _of_seeds(runs: Sequence[Run], seconds: Sequence[float]) -> list[tuple[str, str, str]]:
+    """Of seeds that differ in nothing else the median counts, never the luckiest; those without an end are later than all others."""
+    whole = sorted(seconds) + [math.inf] * (len(runs) - len(seconds))
+    median = statistics.median(whole)
+    spread = f"{duration(min(seconds))} to {duration(max(seconds))}"
+    said = [("solved", f"{len(seconds)} of {len(runs)}", "seeds")]
+    if math.isfinite(median):
+        said.append(
+            (
+                "median time to solve",
+                duration(median),
+                f"{spread}, {game_name(runs[0].env_id)}, recipe {runs[0].recipe}",
+            )
+        )
+    return said
 
 
 def _best_with_video(runs: Sequence[Run]) -> Run | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.errors import ConfigError
-from dqnitro.report.run import EVENTS, Metrics, Run, make_run, read_run
+from dqnitro.report.run import EVENTS, Metrics, Run, make_run, read_run, run_folders
 from dqnitro.report.values import items, mapping, number, text
 
 FORMAT = 1  # the newest that lab/store.py writes
@@ -59,7 +59,7 @@ class Result:
 
 
 def read_sources(paths: list[pathlib.Path]) -> tuple[list[Run], list[Result]]:
-    """Runs and results, in the order given; a folder is a run, a file a result (or a run's stored summary)."""
+    """Runs and results, in the order given; a folder is a run, or several seeds; a file is a result (or a run's stored summary)."""
     runs: list[Run] = []
     results: list[Result] = []
     for path in dict.fromkeys(paths):
@@ -70,7 +70,10 @@ def read_sources(paths: list[pathlib.Path]) -> tuple[list[Run], list[Result]]:
             else:
                 results.append(Result(path, _kind(path, data), data))
         else:
-            runs.append(read_run(path))
+            folders = run_folders(path)
+            if not folders:
+                raise ConfigError(f"{path} holds no run yet", "its seeds have not begun")
+            runs += [read_run(folder) for folder in folders]
     return runs, results
 
 

@@ -91,6 +91,14 @@ class Run:
         return {"run": str(self.path), "env_id": self.env_id, **facts, "evaluation": self.evaluation}
 
 
+def run_folders(path: pathlib.Path) -> list[pathlib.Path]:
+    """The runs of a folder of several seeds, in the order of their seeds; any other path stands for itself."""
+    if not (path / "seeds.json").is_file():
+        return [path]
+    runs = [p.parent for p in path.glob("s*/config.json")]
+    return sorted(runs, key=lambda p: (len(p.name), p.name))
+
+
 def read_run(path: pathlib.Path) -> Run:
     """Read a run's folder. Only a folder that is no run is an error; everything else is shown as far as it goes."""
     video = path / "game.mp4"

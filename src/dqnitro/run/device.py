@@ -29,6 +29,7 @@ from dqnitro.learn.wrappers import wrap
 from dqnitro.loop import Phases, Tick, make_clock
 from dqnitro.run.machines import Machines
 from dqnitro.run.ring import Ring
+from dqnitro.run.updates import Updates
 
 STEPS_PER_GRAPH = 16
 MOST_ENDS = 4096  # games that may end in one graph
@@ -41,6 +42,8 @@ class DeviceAgent:
     def __init__(self, config: Config, device: torch.device, player: Any = None) -> None:
         self.config, self.device = config, device
         self.player = player or Machines(config, device)
+        if device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # sizes never change: try the kernels once, keep the fastest
         torch.manual_seed(config.seed)  # of the card, too: exploration and samples are drawn there
         n = config.n_envs
         shape = (config.frame_stack, config.screen_size, config.screen_size)
@@ -65,12 +68,7 @@ class DeviceAgent:
 
             self._act = act
 
-        def loss(t: Tensor, env: Tensor) -> Tensor:
-            batch = self.ring.transitions(t, env, config.n_step, config.gamma)
-            return self.learner._loss(self.learner.online, self.learner.target, batch)[0]
-
-        # Compiled together, the gather from the ring is part of the first layer's conversion.
-        self._loss = torch.compile(loss, dynamic=False) if "compile" in config.wrappers else loss
+        self.updates = Updates(self)
         self.age = torch.zeros(n, dtype=torch.int64, device=device)
         self.score = torch.zeros(n, device=device)
         self.length = torch.zeros(n, dtype=torch.int64, device=device)
@@ -133,16 +131,10 @@ class DeviceAgent:
         self.age.masked_fill_((before != 0) & (self.player.away == 0), 0)
         self.report[2].zero_()
 
-    def learn(self) -> None:
-        """One update."""
-        c, learner = self.config, self.learner
-        t, env = self.ring.draw(c.batch_size, c.n_step, self.head, self.filled)
-        loss = self._loss(t, env)
-        learner._step(loss, learner.online, learner._optimizer, c.grad_clip)
-        self.report[1].add_(1)
-        self.report[3].copy_(loss.detach())
-        bad = ~torch.isfinite(loss.detach()) & (self.report[4] < 0)
-        self.report[4].copy_(torch.where(bad, self.report[1], self.report[4]))
+    def learn(self, k: int = 1) -> None:
+        """k updates."""
+        for group in self.updates.parts(k):
+            self.updates.run(group)
 
     def sync_target(self) -> None:
         for to, of in zip(self.learner.target.parameters(), self.learner.online.parameters(), strict=True):
@@ -218,8 +210,7 @@ class Graphs:
             a.player.begin_games()
             for k in updates:
                 a.choose()
-                for _ in range(k):
-                    a.learn()
+                a.learn(k)
                 a.play()
             return
         main = torch.cuda.current_stream()
@@ -231,8 +222,7 @@ class Graphs:
             self._play.wait_stream(main)
             with torch.cuda.stream(self._play):
                 a.play()
-            for _ in range(k):
-                a.learn()
+            a.learn(k)
             main.wait_stream(self._play)
         main.wait_stream(self._start)
 
@@ -246,8 +236,9 @@ class Graphs:
         stream = torch.cuda.Stream(a.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(3):
-                a.learn()
+            for k in {1, a.updates.group}:
+                for _ in range(3):
+                    a.learn(k)
             a._act(a.learner.online, a.player.obs)
         torch.cuda.current_stream().wait_stream(stream)
         a.learner.online.load_state_dict(network)

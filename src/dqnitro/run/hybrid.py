@@ -87,23 +87,26 @@ class HybridAgent(DeviceAgent):
         super().__init__(config, device, HostPlayer(envs, device))
         self.envs = envs  # type: ignore[assignment]
         self.report_host = torch.zeros(self.report.shape, dtype=self.report.dtype, pin_memory=device.type == "cuda")
-        self._graphs: dict[str, Any] = {}
+        self._graphs: dict[tuple[Any, ...], Any] = {}
+        # They run one after the other and keep nothing in it, so one piece of memory serves all.
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def play(self) -> None:
         super().play()
         self.age.masked_fill_(self.player.reset, 0)
 
-    def _run(self, name: str) -> None:
+    def _run(self, name: str, *arguments: int) -> None:
         """`choose`, `play` or `learn`: from its graph on a GPU."""
         part = getattr(self, name)
         if self.device.type != "cuda":
-            part()
+            part(*arguments)
             return
-        if name not in self._graphs:
-            self._graphs[name] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graphs[name]):
-                part()
-        self._graphs[name].replay()
+        key = name, *arguments
+        if key not in self._graphs:
+            self._graphs[key] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graphs[key], pool=self._pool):
+                part(*arguments)
+        self._graphs[key].replay()
 
     def prepare(self) -> None:
         """Compile before the clock runs; recording changes nothing, so the graphs can wait for their first use."""
@@ -125,12 +128,21 @@ class HybridAgent(DeviceAgent):
         return self.player.actions_host.numpy()
 
     def learn_owed(self) -> None:
-        while self.clock.owes_update():
-            if self.clock.owes_sync():
+        """The updates that are owed, as many at a time as share a target network."""
+        clock, together = self.clock, 0
+        while clock.owes_update():
+            if clock.owes_sync():
+                self._learn(together)
+                together = 0
                 self.sync_target()
-                self.clock.count_sync()
-            self._run("learn")
-            self.clock.count_update()
+                clock.count_sync()
+            clock.count_update()
+            together += 1
+        self._learn(together)
+
+    def _learn(self, k: int) -> None:
+        for group in self.updates.parts(k):
+            self._run("learn", group)
 
     # ---- state: the card's, and the environments' own
 
@@ -183,8 +195,9 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     device = torch.device(resolve_device(config.device))
     if device.type == "cuda" and "fused-adam" not in config.wrappers:
         raise ConfigError("runner hybrid needs the fused optimiser in its graph", "add --also fused-adam")
-    if config.torch_threads:
-        torch.set_num_threads(config.torch_threads)
+    if config.torch_threads or device.type == "cuda":
+        # On the host torch only moves frames; threads of its own would spin on the cores that play.
+        torch.set_num_threads(config.torch_threads or 1)
     envs = make_envs(config)
     try:
         agent = HybridAgent(config, envs, device)

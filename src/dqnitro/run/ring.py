@@ -10,6 +10,8 @@ and environments without looking, and gives such draws, a few in a hundred, the 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -23,6 +25,19 @@ def space_to_depth(frame: Tensor) -> Tensor:
     *lead, height, width = frame.shape
     blocks = frame.reshape(*lead, height // 4, 4, width // 4, 4)
     return blocks.transpose(-3, -2).reshape(*lead, height // 4, width // 4, 16)
+
+
+class Drawn(NamedTuple):
+    """Transitions as places in the ring: which frames (B, stack) each observation is made of, and which of them are black."""
+
+    rows_tm1: Tensor
+    seen_tm1: Tensor
+    action_tm1: Tensor
+    reward_t: Tensor
+    discount_t: Tensor
+    rows_t: Tensor
+    seen_t: Tensor
+    weight: Tensor
 
 
 class Ring:
@@ -66,15 +81,28 @@ class Ring:
         self.head.copy_((self.head + 1) % self.slots)
         self.filled.copy_((self.filled + 1).clamp(max=self.slots))
 
-    def stacks(self, t: Tensor, env: Tensor) -> Tensor:
-        """Observations (B, stack, ...) at slots t: frames from before the game began are black."""
-        frames = self.frames[(t[:, None] - self._back) % self.slots, env[:, None]]
-        seen = self._back <= self.age[t, env][:, None]
+    def rows(self, t: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the frames of the observations at slots t lie, and which of them are not from before the game began."""
+        slot = (t[:, None] - self._back) % self.slots
+        return slot * self.n + env[:, None], self._back <= self.age[t, env][:, None]
+
+    def fetch(self, rows: Tensor) -> Tensor:
+        """The frames in these rows, as they are stored: whole frames are copied, at the speed of memory."""
+        frames = self.frames.view(self.slots * self.n, *self.frames.shape[2:])
+        return frames.index_select(0, rows.flatten()).view(*rows.shape, *frames.shape[1:])
+
+    def assemble(self, frames: Tensor, seen: Tensor) -> Tensor:
+        """Observations (B, stack, ...) out of their frames: those from before the game began are black."""
         x = frames * seen.view(*seen.shape, *(1,) * (frames.dim() - 2))
         if self.deep:  # (B, stack, 21, 21, 16) -> (B, 16 * stack, 21, 21), channels innermost in memory
             b, s, h, w, c = x.shape
             x = x.permute(0, 2, 3, 1, 4).reshape(b, h, w, s * c).permute(0, 3, 1, 2)
         return x
+
+    def stacks(self, t: Tensor, env: Tensor) -> Tensor:
+        """Observations (B, stack, ...) at slots t."""
+        rows, seen = self.rows(t, env)
+        return self.assemble(self.fetch(rows), seen)
 
     def draw(self, batch: int, n_step: int, head: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
         """Slots and environments of `batch` transitions. `head` and `filled` are copies: play may be moving the real ones."""
@@ -83,8 +111,8 @@ class Ring:
         back = (torch.rand(batch, device=device) * size).long()
         return (head - n_step - back) % self.slots, torch.randint(0, self.n, (batch,), device=device)
 
-    def transitions(self, t: Tensor, env: Tensor, n_step: int, gamma: float) -> Batch:
-        """The transitions that begin at slots t."""
+    def look_up(self, t: Tensor, env: Tensor, n_step: int, gamma: float) -> Drawn:
+        """The transitions that begin at slots t, without their pictures."""
         alive = self.valid[t, env]
         weight = alive.float()
         total = torch.zeros_like(weight)
@@ -100,14 +128,16 @@ class Ring:
             discount = torch.where(ended, torch.zeros_like(discount), discount)
             # cut off by a limit: the next slot holds its last observation, which is worth what the network thinks
             alive = alive & ~ended & ~self.cut[at, env]
-        return Batch(
-            self.stacks(t, env),
-            self.action[t, env],
-            total,
-            discount,
-            self.stacks((t + steps) % self.slots, env),
-            weight,
+        return Drawn(
+            *self.rows(t, env), self.action[t, env], total, discount, *self.rows((t + steps) % self.slots, env), weight
         )
+
+    def transitions(self, t: Tensor, env: Tensor, n_step: int, gamma: float) -> Batch:
+        """The transitions that begin at slots t."""
+        d = self.look_up(t, env, n_step, gamma)
+        obs_tm1 = self.assemble(self.fetch(d.rows_tm1), d.seen_tm1)
+        obs_t = self.assemble(self.fetch(d.rows_t), d.seen_t)
+        return Batch(obs_tm1, d.action_tm1, d.reward_t, d.discount_t, obs_t, d.weight)
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint needs."""

@@ -1,0 +1,55 @@
+"""One of several seeds, in a process of its own: `python -m dqnitro.cli.one_seed FOLDER SEED`. `train --seeds` starts it."""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+import sys
+from typing import Any
+
+from dqnitro.cli.flags import Parser
+from dqnitro.cli.train import afterwards, write_page
+from dqnitro.seeds.folder import SeedsFolder
+from dqnitro.seeds.team import stop_with_parent
+
+NAME = "one_seed"
+
+
+def command(folder: pathlib.Path, seed: int, *options: str) -> list[str]:
+    """What starts this."""
+    return [sys.executable, "-m", f"dqnitro.cli.{NAME}", str(folder), str(seed), *options]
+
+
+def main(argv: list[str]) -> int:
+    p = Parser(NAME, "FOLDER SEED [options]", "One seed of `dqnitro train --seeds`: begun, or gone on with.")
+    p.add_argument("folder")
+    p.add_argument("seed", type=int)
+    p.add_argument("--minutes", type=float, default=0.0)
+    p.add_argument("--eval-games", type=int, default=30)
+    p.add_argument("--no-video", action="store_true")
+    args = p.parse(argv)
+    stop_with_parent()
+    folder = SeedsFolder.read(pathlib.Path(args.folder))
+    # What is stored as the command of a result is what somebody would type to have it again.
+    sys.argv = ["dqnitro", *shlex.split(folder.command)[1:]] if folder.command else sys.argv
+    result = _run(folder, args.seed, args.minutes)
+    if result.exit_code == 0:
+        afterwards(result.run_dir, result.ended, args.eval_games, not args.no_video)
+    write_page(result.run_dir)
+    return result.exit_code
+
+
+def _run(folder: SeedsFolder, seed: int, minutes: float) -> Any:
+    from dqnitro.session import LIMITS, resume, train
+
+    config = folder.config.replace(seed=seed, max_minutes=minutes)
+    if folder.resumable(seed):
+        return resume(folder.run_dir(seed), **{name: getattr(config, name) for name in LIMITS})
+    folder.clear_unbegun(seed)
+    return train(config, folder.run_dir(seed), recipe=folder.recipe, rungs=folder.rungs)
+
+
+if __name__ == "__main__":
+    from dqnitro.cli import run_command
+
+    sys.exit(run_command(NAME, sys.argv[1:]))

@@ -1,0 +1,225 @@
+"""`dqnitro train --seeds N`: several learners of one config, the block that shows them, and what they came to."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dqnitro.cli import one_seed
+from dqnitro.cli.flags import config_changes, note
+from dqnitro.cli.live import Block, duration
+from dqnitro.cli.train import check_resume, planned
+from dqnitro.errors import ConfigError
+from dqnitro.seeds.facts import all_facts, last_progress, seed_facts
+from dqnitro.seeds.folder import SeedsFolder, seed_range
+from dqnitro.seeds.team import Team, last_words
+
+LOOK_EVERY_S = 0.2
+SHOW_EVERY_S = 1.0
+STATES = {"solved": "solved", "steps": "at --steps", "minutes": "at --minutes", "stopped": "stopped", "diverged": "diverged",
+          "crashed": "player died", "failed": "failed", "waiting": "waiting", "running": "running"}  # fmt: skip
+
+
+def train_seeds(args: argparse.Namespace) -> int:
+    """Start or go on with the seeds of a folder; the exit code."""
+    if args.at_once is not None and args.at_once < 1:
+        raise ConfigError(
+            f"--at-once must be at least 1, got {args.at_once}", "leave it out for what the machine allows"
+        )
+    folder, more_minutes = _resumed(args) if args.resume else (_created(args), False)
+    todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
+    options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
+
+    def command(seed: int) -> list[str]:
+        minutes = folder.config.max_minutes if more_minutes else folder.minutes_left(seed)
+        return one_seed.command(folder.path, seed, "--minutes", repr(float(minutes)), *options)
+
+    threads = str(folder.config.torch_threads)
+    # torch's compiler starts workers of its own, one a core, in every process.
+    environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
+    team = Team(command, todo, folder.at_once, folder.log, environment)
+    with Block(args.quiet) as block:
+        stopped, wall_s = _follow(team, folder, block)
+    return _finish(folder, team, stopped, wall_s, args.json)
+
+
+def _created(args: argparse.Namespace) -> SeedsFolder:
+    config, rungs = planned(args)
+    seeds = seed_range(config.seed, args.seeds)
+    from dqnitro.seeds.share import find_room, share
+    from dqnitro.session import new_run_dir
+
+    mine = share(config, len(seeds), find_room(config), args.at_once or 0)
+    config = config.replace(torch_threads=mine.torch_threads, env_threads=mine.env_threads)
+    root, label = pathlib.Path("runs"), f"s{seeds[0]}-{seeds[-1]}"
+    path = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, root, label)
+    folder = SeedsFolder.create(path, config, seeds, args.recipe, rungs, mine.at_once)
+    note(
+        f"{config.env_id}, recipe {args.recipe}, seeds {seeds[0]} to {seeds[-1]}, {mine.at_once} at a time ({mine.why}), "
+        f"threads of each: {mine.torch_threads} of torch, {mine.env_threads} of the console -> {path}"
+    )
+    return folder
+
+
+def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
+    """The folder, and whether time was granted anew: `--minutes` counts from the resume on."""
+    check_resume(args)
+    if args.seeds is not None:
+        raise ConfigError(
+            "--seeds does not go with --resume", "a folder of seeds already says which; start another for more"
+        )
+    from dqnitro.session import RunFolder
+
+    path, changes = pathlib.Path(args.resume), config_changes(args)
+    RunFolder(path).lock()
+    folder = SeedsFolder.read(path)
+    folder = folder.changed(changes, min(args.at_once or folder.at_once, len(folder.seeds)))
+    note(f"{folder.config.env_id}: resuming {path}, {len(folder.seeds)} seeds")
+    return folder, "max_minutes" in changes
+
+
+def _follow(team: Team, folder: SeedsFolder, block: Block) -> tuple[str | None, float]:
+    """Until all are through: what stopped them, if anything did, and how long it took."""
+    from dqnitro.session import RunFolder, Signals
+
+    RunFolder(folder.path).write_summary("running", env_id=folder.config.env_id)
+    begun = time.monotonic()
+    stopped, shown = None, 0.0
+    try:
+        with Signals().installed() as signals:
+            while not team.over:
+                for member in team.poll():
+                    if not block.live and not block.quiet:
+                        note(_line(_facts(folder, team, member.seed)))
+                if signals.caught and not stopped:
+                    stopped = signals.caught
+                    note("stopping: every seed saves itself; a second time ends them at once")
+                    team.stop(signal.Signals[stopped])
+                if block.live and time.monotonic() - shown >= SHOW_EVERY_S:
+                    shown = time.monotonic()
+                    block.show(block_lines(folder, team, shown - begun))
+                time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:  # the second one
+        stopped = stopped or "SIGINT"
+        team.stop(signal.SIGINT)
+    finally:
+        team.close()
+    return stopped, time.monotonic() - begun
+
+
+def _facts(folder: SeedsFolder, team: Team, seed: int) -> dict[str, Any]:
+    member = team.members.get(seed)
+    code = member.code if member else None
+    why = last_words(folder.log(seed)).removeprefix(f"dqnitro {one_seed.NAME}: ") if code else ""
+    found = seed_facts(folder, seed, code, why)
+    if found["state"] in ("solved", "steps", "minutes", "stopped", "waiting"):
+        found["why"] = None  # its last line is no error
+    return found
+
+
+def block_lines(folder: SeedsFolder, team: Team, seconds: float) -> list[str]:
+    """The live block: a line a seed, newest numbers as its process wrote them."""
+    rows = []
+    for seed in folder.seeds:
+        found = _facts(folder, team, seed)
+        if seed in team.running:
+            p = last_progress(folder.run_dir(seed) / "metrics.jsonl")
+            found |= {
+                "state": "running" if p else "starting",
+                **{k: p.get(k) for k in ("mean_score", "steps", "steps_per_s", "wall_s")},
+            }
+        rows.append(found)
+    counts = {s: sum(r["state"] == s for r in rows) for s in ("solved", "running", "starting", "waiting")}
+    told = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
+    head = f"{folder.config.env_id} · {folder.recipe} · {len(rows)} seeds   {duration(seconds)}   {told}"
+    return [head, *(f"  {_line(r)}" for r in rows)]
+
+
+def _line(r: Mapping[str, Any]) -> str:
+    parts = [f"seed {r['seed']:<4} {STATES.get(r['state'], r['state']):<12}"]
+    if r["steps"]:
+        score = "no game yet" if r["mean_score"] is None else f"score {r['mean_score']:.1f}"
+        parts += [
+            f"{score:<12}",
+            f"{r['steps']:>11,} steps",
+            f"{r['steps_per_s'] or 0:>8,.0f} steps/s",
+            duration(r["wall_s"] or 0.0),
+        ]
+    if r.get("why"):
+        parts.append(r["why"])
+    return "  ".join(parts).rstrip()
+
+
+def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float, as_json: bool) -> int:
+    from dqnitro.session import EXIT_CODES, RunFolder
+
+    runs = [_facts(folder, team, s) for s in folder.seeds]
+    failed = [r for r in runs if r["exit_code"] and r["state"] not in ("stopped", "waiting")]
+    if failed and not stopped and len({r["why"] for r in failed}) == 1 and folder.discard_if_empty():
+        # Nobody could begin, and all for the same reason: that is what a single run would have said.
+        print(f"dqnitro train: {failed[0]['why']}", file=sys.stderr)
+        return _code(failed)
+    facts = all_facts(folder, runs) | {"ended": stopped or ("failed" if failed else "done"), "whole_wall_s": wall_s}
+    RunFolder(folder.path).write_summary("stopped" if stopped else facts["ended"], **facts)
+    page = _page(folder)
+    if as_json:
+        json.dump(facts | {"page": page}, sys.stdout, indent=1)
+        print()
+    else:
+        print("\n".join(summary_lines(facts, page)))
+    return EXIT_CODES[stopped] if stopped else _code(failed)
+
+
+def _code(failed: Sequence[Mapping[str, Any]]) -> int:
+    """Of the first seed that failed; one that was killed by a signal counts as an unexpected failure."""
+    return 0 if not failed else max(1, failed[0]["exit_code"])
+
+
+def _page(folder: SeedsFolder) -> str | None:
+    from dqnitro.report.lab_page import render_lab
+    from dqnitro.report.page import write_page
+    from dqnitro.report.run import read_run, run_folders
+
+    runs = [read_run(p) for p in run_folders(folder.path)]
+    if not runs:
+        return None
+    page = folder.path / "page.html"
+    write_page(page, render_lab(runs, [], page))
+    return str(page)
+
+
+def summary_lines(f: Mapping[str, Any], page: str | None) -> list[str]:
+    """What a person reads at the end."""
+    n, states = len(f["runs"]), [r["state"] for r in f["runs"]]
+    told = ", ".join(f"{states.count(s)} {STATES.get(s, s)}" for s in dict.fromkeys(states))
+    rows = [f"{f['env_id']}: {n} seeds, {told}, after {duration(f['whole_wall_s'])} ({f['at_once']} at a time)"]
+    rows += [f"  {_line(r)}" for r in f["runs"]]
+    for word, key, say in (
+        ("score", "score", lambda x: f"{x:.2f}"),
+        ("fresh", "fresh_score", lambda x: f"{x:.2f}"),
+        ("to solve", "seconds_to_solve", duration),
+        ("steps", "steps_to_solve", lambda x: f"{x:,.0f}"),
+        ("steps/s", "steps_per_s", lambda x: f"{x:,.0f}"),
+    ):
+        if f[key]:
+            rows.append(f"  {word:<8} {spread_text(f[key], say)}" + (" to solve it" if word == "steps" else ""))
+    rows.append(f"  files    {f['run_dir']}")
+    if page:
+        rows.append(f"  page     {page}")
+    rows.append(f"  resume   dqnitro train --resume {f['run_dir']}")
+    return rows
+
+
+def spread_text(s: Mapping[str, Any], say: Any) -> str:
+    """median 17.2, range 16.9 to 17.6, mean 17.2 [17.0, 17.4], or why there is no median."""
+    some = "" if s["n"] == s["of"] else f" ({s['n']} of {s['of']} seeds)"
+    median = "no median: too few seeds got there" if s["median"] is None else f"median {say(s['median'])}"
+    text = f"{median}, range {say(s['min'])} to {say(s['max'])}{some}"
+    i = s["interval"]
+    return text + (f", mean {say(i['mean'])} [{say(i['low'])}, {say(i['high'])}]" if i and i["n"] > 1 else "")

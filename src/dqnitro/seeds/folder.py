@@ -1,0 +1,167 @@
+"""The folder of several seeds: `seeds.json` says what was asked for, `s1`, `s2`, ... are runs like any other.
+
+runs/pong-auto-s1-8-.../seeds.json   config, seeds, recipe, rungs, machine, command
+                        summary.json all of them together, and whether somebody is at work here
+                        s1/ s2/ ...  the runs
+                        s1.log ...   what their processes said
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dqnitro.config import AT_MOST, Config
+from dqnitro.errors import CheckpointError, ConfigError
+
+FILE = "seeds.json"
+
+
+def seed_range(first: int, count: int) -> range:
+    """`count` seeds from `first` on; ConfigError where that cannot be."""
+    if count < 1:
+        raise ConfigError(f"--seeds must be at least 1, got {count}", "3 or more give an interval")
+    if first + count - 1 > AT_MOST["seed"]:
+        raise ConfigError(
+            f"seeds {first} to {first + count - 1} go over {AT_MOST['seed']:g}", "begin with a smaller --seed"
+        )
+    return range(first, first + count)
+
+
+def is_seeds(path: pathlib.Path) -> bool:
+    return (path / FILE).is_file()
+
+
+@dataclass(frozen=True)
+class SeedsFolder:
+    """What was asked for, and where it goes."""
+
+    path: pathlib.Path
+    config: Config  # of the first seed
+    seeds: tuple[int, ...]
+    recipe: str
+    rungs: tuple[str, ...]
+    at_once: int
+    command: str = ""
+
+    @staticmethod
+    def create(
+        path: pathlib.Path, config: Config, seeds: Sequence[int], recipe: str, rungs: Sequence[str], at_once: int
+    ) -> SeedsFolder:
+        from dqnitro.machine import provenance
+        from dqnitro.session import now_text, write_json
+
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise ConfigError(f"{path} is not empty", f"--resume {path} goes on with it; --run-dir takes a new name")
+        origin = provenance()
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            write_json(
+                path / FILE,
+                {
+                    "recipe": recipe, "rungs": list(rungs), "seeds": list(seeds), "at_once": at_once,
+                    "config": config.to_dict(), "started": now_text(), **origin,
+                },
+            )  # fmt: skip
+        except OSError as e:
+            raise ConfigError(
+                f"cannot write the folder {path} ({e.strerror})", "give another one with --run-dir"
+            ) from e
+        return SeedsFolder(path, config, tuple(seeds), recipe, tuple(rungs), at_once, origin["command"])
+
+    @staticmethod
+    def read(path: pathlib.Path) -> SeedsFolder:
+        """CheckpointError for what is damaged."""
+        try:
+            data = json.loads((path / FILE).read_text())
+            seeds = tuple(int(s) for s in data["seeds"])
+            rungs, at_once = tuple(str(r) for r in data["rungs"]), max(1, int(data["at_once"]))
+            config = Config.from_dict(data["config"])
+            return SeedsFolder(path, config, seeds, str(data["recipe"]), rungs, at_once, str(data.get("command", "")))
+        except ConfigError as e:
+            raise CheckpointError(f"{path / FILE} was written by another version ({e})") from e
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+            raise CheckpointError(f"{path / FILE} is damaged ({type(e).__name__}: {e})") from e
+
+    def changed(self, changes: dict[str, Any], at_once: int) -> SeedsFolder:
+        """With other limits, also on disk: seeds that have not begun start with them."""
+        from dqnitro.session import LIMITS, write_json
+
+        for name in changes:
+            if name not in LIMITS:
+                raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join(LIMITS)}")
+        new = dataclasses.replace(self, config=self.config.replace(**changes), at_once=at_once)
+        data = json.loads((self.path / FILE).read_text())
+        write_json(self.path / FILE, data | {"config": new.config.to_dict(), "at_once": at_once})
+        return new
+
+    def run_dir(self, seed: int) -> pathlib.Path:
+        return self.path / f"s{seed}"
+
+    def log(self, seed: int) -> pathlib.Path:
+        return self.path / f"s{seed}.log"
+
+    def summary(self, seed: int) -> dict[str, Any]:
+        """How a seed's run stands, as its own process wrote it last; empty where it has not begun."""
+        from dqnitro.session import RunFolder
+
+        return RunFolder(self.run_dir(seed)).read_summary()
+
+    def resumable(self, seed: int) -> bool:
+        from dqnitro.checkpoint import complete
+
+        return bool(complete(self.run_dir(seed) / "checkpoints"))
+
+    def is_done(self, seed: int, more_minutes: bool = False) -> bool:
+        """Has this seed reached its end? With `more_minutes` the time it has used does not count.
+
+        A loss that diverged would do so again, since nothing but limits may change.
+        """
+        s, c = self.summary(seed), self.config
+        state, score = s.get("state"), s.get("mean_score")
+        if state == "diverged":
+            return True
+        if state not in ("solved", "steps", "minutes") or not self.resumable(seed):
+            return False
+        solved = state == "solved" and score is not None and score >= c.stop_at_score
+        enough_steps = bool(c.max_steps) and (s.get("steps") or 0) >= c.max_steps
+        enough_time = bool(c.max_minutes) and (s.get("wall_s") or 0.0) >= c.max_minutes * 60
+        return solved or enough_steps or (enough_time and not more_minutes)
+
+    def minutes_left(self, seed: int) -> float:
+        """Of the config's limit, what this seed has not used yet; 0: there is no limit."""
+        limit = self.config.max_minutes
+        if not limit or not self.resumable(seed):
+            return limit
+        return max(limit - (self.summary(seed).get("wall_s") or self._saved_wall_s(seed)) / 60, 1e-3)
+
+    def _saved_wall_s(self, seed: int) -> float:
+        """Of the newest checkpoint: a process that was killed left no summary."""
+        from dqnitro.checkpoint import complete, read_manifest
+
+        tally = read_manifest(complete(self.run_dir(seed) / "checkpoints")[-1]).get("tally", {})
+        return float(tally.get("wall_s", 0.0))
+
+    def clear_unbegun(self, seed: int) -> None:
+        """A run that was killed before its first checkpoint has nothing to go on with: it begins anew."""
+        path = self.run_dir(seed)
+        if (path / "config.json").is_file() and not self.resumable(seed):
+            shutil.rmtree(path)
+
+    def discard_if_empty(self) -> bool:
+        """Take everything back where no seed could begin; did it?"""
+        if any((self.run_dir(s) / "config.json").is_file() for s in self.seeds):
+            return False
+        for path in (self.path / FILE, self.path / "summary.json", *(self.log(s) for s in self.seeds)):
+            path.unlink(missing_ok=True)
+        for folder in (self.path, self.path.parent):
+            try:
+                folder.rmdir()
+            except OSError:  # others use it
+                break
+        return True

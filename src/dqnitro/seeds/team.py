@@ -1,0 +1,107 @@
+"""A process a seed. Nobody is left behind: a stopped team has saved itself, and one whose parent was killed does so, too."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+PATIENCE_S = 60.0  # for saving, before a process that was told to stop is ended
+
+
+@dataclass
+class Member:
+    """A seed whose turn has come."""
+
+    seed: int
+    process: subprocess.Popen[bytes]
+    code: int | None = None  # how it ended; None: it runs
+
+
+class Team:
+    """Starts processes in the order of their seeds, `at_once` at a time."""
+
+    def __init__(
+        self, command: Callable[[int], Sequence[str]], seeds: Sequence[int], at_once: int,
+        log: Callable[[int], pathlib.Path], environment: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        self._command, self._at_once, self._log = command, at_once, log
+        self._environment = {**os.environ, **(environment or {})}
+        self.waiting = list(seeds)
+        self.members: dict[int, Member] = {}
+
+    @property
+    def running(self) -> list[int]:
+        return [m.seed for m in self.members.values() if m.code is None]
+
+    def poll(self) -> list[Member]:
+        """Take note of what ended, which is returned, and start what may start."""
+        ended = []
+        for member in self.members.values():
+            if member.code is None and (code := member.process.poll()) is not None:
+                member.code = code
+                if member.process.stdin is not None:
+                    member.process.stdin.close()
+                ended.append(member)
+        while self.waiting and len(self.running) < self._at_once:
+            self._start(self.waiting.pop(0))
+        return ended
+
+    @property
+    def over(self) -> bool:
+        return not self.waiting and not self.running
+
+    def _start(self, seed: int) -> None:
+        with self._log(seed).open("ab") as log:
+            # A session of its own: Ctrl-C in a terminal goes to whole groups, and a second one would end it before it has saved.
+            # Its standard input is never written to; it closes when this process is gone, however it went.
+            process = subprocess.Popen(
+                self._command(seed), stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._environment,
+                start_new_session=True,
+            )  # fmt: skip
+        self.members[seed] = Member(seed, process)
+
+    def stop(self, number: int) -> None:
+        """Tell everybody, and start nobody any more. The first time they save; the second time they end at once."""
+        self.waiting = []
+        for seed in self.running:
+            self.members[seed].process.send_signal(number)
+
+    def close(self) -> None:
+        """Whatever still runs is stopped; it has a minute to save."""
+        self.stop(signal.SIGTERM)
+        end = time.monotonic() + PATIENCE_S
+        for seed in self.running:
+            process = self.members[seed].process
+            try:
+                process.wait(max(0.0, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.poll()
+
+
+def last_words(log: pathlib.Path) -> str:
+    """The last line that a process wrote: its error, where it had one."""
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1].strip()[:500] if lines else ""
+
+
+def stop_with_parent(fd: int = 0) -> None:
+    """In a member: when standard input closes, the parent is gone; save and end."""
+
+    def watch() -> None:
+        # Not `sys.stdin`: a thread that is blocked in there holds its lock, and Python aborts when it ends.
+        while os.read(fd, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True, name="parent watch").start()

@@ -1,0 +1,161 @@
+"""`bench gpu` without a card: reasons instead of figures; and its arithmetic, on stand-ins that a CPU can run."""
+
+import json
+
+import pytest
+import torch
+
+from dqnitro.cli import main
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+from dqnitro.lab import bench_gpu
+from dqnitro.lab.contest import CannotRun, Options
+from dqnitro.lab.store import plain
+from dqnitro.report.lab_page import render_lab
+from dqnitro.report.result import read_sources
+
+CPU = torch.device("cpu")
+TWO = Options(rounds=2, seconds=0.001)
+
+
+class Machines:
+    """`n` machines of which every fourth is away; some of the games end in a step that somebody else counts."""
+
+    n_actions = 3
+
+    def __init__(self, n: int) -> None:
+        self.actions = torch.full((n,), -1)
+        self.away = (torch.arange(n) % 4 == 0).int()
+        self.steps = self.looks = self.starts = 0
+
+    def admit(self):
+        self.looks += 1
+
+    def begin_games(self):
+        self.starts += 1
+
+    def step(self):
+        assert int(self.actions.min()) >= 0 and int(self.actions.max()) < 3
+        self.steps += 1
+
+
+def made(game, n, device):
+    if n > 64:
+        raise CannotRun("the card is full")
+    return Machines(n)
+
+
+def small(batch: int, double: bool, compiled: bool) -> Config:
+    config = bench_gpu.learner_config(batch, double, compiled=False)
+    return config.replace(
+        batch_size=batch // 256, n_envs=2, screen_size=36, network="small", hidden_units=8, replay_capacity=200,
+        first_fill_steps=64, wrappers=("no-grad", "fused-adam"),
+    )  # fmt: skip
+
+
+def test_without_a_gpu_there_is_a_reason_for_every_row():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    result = bench_gpu.bench(TWO, ["pong", "breakout"], [256, 1024])
+    assert result["table"] == {} and result["verdict"] == "Nothing could be measured here."
+    assert len(result["skipped"]) == 3 + len(bench_gpu.BATCHES) * len(bench_gpu.KINDS)
+    assert {"sees no CUDA device" in why for why in result["skipped"].values()} == {True}
+
+
+def test_frames_are_those_of_machines_that_play():
+    machines, took = Machines(8), []
+    rate = bench_gpu.console_rate(machines, 8, 4, CPU, took)
+    before = machines.steps
+    value = rate(0.001)
+    turns = (machines.steps - before) // bench_gpu.steps_together(8)
+    assert value == pytest.approx(6 * 4 * bench_gpu.steps_together(8) * turns / (took[0] * turns))
+    assert machines.starts == machines.looks == machines.steps / bench_gpu.steps_together(8)
+
+
+def test_the_clock_counts_what_was_done_between_its_two_readings():
+    done, took = [0.0], []
+
+    def work() -> None:
+        done[0] += 5.0
+
+    rate = bench_gpu.clocked(work, lambda: done[0], CPU, took)
+    before = done[0]
+    value = rate(0.001)
+    n = (done[0] - before) / 5.0
+    assert n >= 1 and value == pytest.approx(5.0 * n / (took[0] * n))
+
+
+def test_a_rate_of_learning_is_of_real_updates(monkeypatch):
+    from dqnitro.run.device import DeviceAgent
+
+    agents = []
+    original = DeviceAgent.__init__
+
+    def init(self, *args):
+        original(self, *args)
+        agents.append((self, [p.detach().clone() for p in self.learner.online.parameters()]))
+
+    monkeypatch.setattr(DeviceAgent, "__init__", init)
+    rate = bench_gpu.learner_rate(small(512, True, False), CPU)
+    value = rate(0.01)
+    ((agent, before),) = agents
+    updates, loss = int(agent.report[1]), float(agent.report[3])
+    assert value > 0 and updates >= 3 and loss > 0 and int(agent.report[4]) < 0
+    assert not any(torch.equal(a, b) for a, b in zip(before, agent.learner.online.parameters(), strict=True))
+    assert bool((agent.ring.frames.float().std() > 50).all()) and int(agent.filled) == agent.ring.slots
+
+
+def test_the_whole_table_and_the_page_that_shows_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(bench_gpu, "BATCHES", (512, 1024))
+    result = bench_gpu.bench(
+        TWO, ["pong", "breakout", "alien"], [8, 4, 128, 64], device=lambda: "cpu", make=made, config=small
+    )
+    names = list(result["table"])
+    assert names[:3] == [f"console, pong, {n} machines" for n in (4, 8, 64)]
+    # the others play with the most machines, which did not fit
+    assert set(result["skipped"]) == {f"console, {g}, 128 machines" for g in ("pong", "breakout", "alien")}
+    assert sum(n.startswith("learner") for n in names) == 8
+    for name, row in result["table"].items():
+        assert row["to"] in result["table"] and row["ms"] > 0 and " to " in row["interval"], name
+    assert "console frames/s of pong" in result["verdict"] and "at batch 1024" in result["verdict"]
+    path = tmp_path / "gpu.json"
+    path.write_text(
+        json.dumps(plain({"what": "gpu", "format": 1, "game": "pong", "rounds": 2, "seconds": 0.001, **result}))
+    )
+    page = render_lab(*read_sources([path]), tmp_path / "page.html")
+    assert "The console and the learner on a GPU" in page and "console, pong, 64 machines" in page
+
+
+def test_a_mean_over_games_has_an_interval_of_its_own():
+    result = bench_gpu.bench(TWO, ["pong", "breakout"], [8, 16], lambda: "cpu", made, small)
+    name = "console, geometric mean of 2 games, 16 machines"
+    one, other = (result["rates"][f"console, {g}, 16 machines"] for g in ("pong", "breakout"))
+    assert result["rates"][name] == pytest.approx([(a * b) ** 0.5 for a, b in zip(one, other, strict=True)])
+    assert (
+        " to " in result["table"][name]["interval"]
+        and "over the games (geometric mean of 2 games)" in result["verdict"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["gpu", "--machines", "0,4"], "--machines must be numbers like 1,2, got '0,4'"),
+        (["gpu", "--machines", "many"], "--machines must be numbers like 1,2, got 'many'"),
+        (["gpu", "--games", "pong,CartPole-v1"], "--games CartPole-v1: not an Atari game"),
+        (["device", "--machines", "4"], "--machines is not for bench device"),
+        (["console", "--threads", "x"], "--threads must be numbers like 1,2, got 'x'"),
+    ],
+)
+def test_bad_input_is_one_line(args, says, capsys):
+    assert main(["bench", *args]) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+
+
+def test_only_names_what_is_built():
+    only = Options(rounds=1, seconds=0.001, only=("double",))
+    result = bench_gpu.bench(only, ["pong"], [4], lambda: "cpu", made, small)
+    assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (2 + 1)  # and their references
+    with pytest.raises(ConfigError, match="--only tripple"):
+        bench_gpu.bench(Options(only=("tripple",)), ["pong"], [4], lambda: "cpu", made, small)

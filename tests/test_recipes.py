@@ -1,0 +1,147 @@
+"""`auto` chooses a runner for the machine that is described, says why, and what it chooses is a config that can run."""
+
+import json
+
+import pytest
+import torch
+
+from dqnitro import recipes, tuned
+from dqnitro.cli import main
+from dqnitro.cli.train import make_parser, planned
+from dqnitro.lab import tune
+from dqnitro.ladder.rung import needs_bfloat16, needs_compiler, runner_needs
+from dqnitro.recipes import ON_GPU, Here
+
+H200 = Here(16, "NVIDIA H200")
+
+
+def use(monkeypatch, here: Here) -> None:
+    monkeypatch.setattr(recipes, "this_machine", lambda: here)
+
+
+@pytest.mark.parametrize(
+    ("here", "runner", "says"),
+    [
+        (H200, "hybrid", "16 cores play 64 consoles while the NVIDIA H200 learns"),
+        (Here(8, "card", "too old"), "hybrid", "8 cores play"),
+        (Here(7, "card"), "device", "7 cores cannot keep the card busy, so the games run on it, too"),
+        (Here(1, "card"), "device", "1 core cannot keep"),
+        (Here(4, "card", "it is too old"), "inline", "the games cannot run on it: it is too old"),
+        (Here(64), "inline", "there is no GPU that torch can use"),
+    ],
+)
+def test_the_runner_follows_cores_and_card(here, runner, says, monkeypatch):
+    use(monkeypatch, here)
+    plan = recipes.untuned("auto", "breakout")
+    assert plan.config().runner == runner and says in plan.why
+
+
+def test_on_a_gpu_all_numbers_come_from_one_place(monkeypatch):
+    use(monkeypatch, H200)
+    config = recipes.auto("pong")
+    assert {k: getattr(config, k) for k in ON_GPU} == ON_GPU
+    assert (
+        config.envs == "console" and config.device == "cuda" and config.network == "nature" and config.screen_size == 84
+    )
+    assert {"fused-adam", "channels-last", "bfloat16"} <= set(config.wrappers)
+    assert "compile" in config.wrappers or "compiler" in recipes.plan("auto", "pong").left_out["compile"]
+    monkeypatch.setitem(ON_GPU, "n_envs", 96)
+    assert recipes.auto("pong").n_envs == 96 and "play 96 consoles" in recipes.plan("auto", "pong").why
+    use(monkeypatch, Here(2, "card"))
+    assert recipes.auto("pong").n_envs == recipes.ON_DEVICE["n_envs"]
+
+
+def test_what_shows_no_pictures_of_a_console_stays_on_the_cpu(monkeypatch):
+    """Neither a described GPU nor a missing one changes it."""
+    plans = []
+    for here in (H200, Here(2)):
+        use(monkeypatch, here)
+        plans.append(recipes.untuned("auto", "CartPole-v1"))
+    assert plans[0] == plans[1] and plans[0].config().device == "cpu" and plans[0].config().runner == "inline"
+
+
+def test_who_asks_for_the_cpu_of_a_gpu_machine_gets_the_recipe_of_a_cpu(monkeypatch):
+    use(monkeypatch, Here(16))
+    without = recipes.untuned("auto", "pong")
+    use(monkeypatch, H200)
+    assert (
+        recipes.plan("auto", "pong", "cpu") == without
+        and recipes.plan("auto", "pong", "cuda").config().runner == "hybrid"
+    )
+    args = make_parser().parse(["pong", "--device", "cpu"])
+    assert planned(args)[0].runner == "inline" and planned(make_parser().parse(["pong"]))[0].runner == "hybrid"
+
+
+def test_this_machine_is_asked_only_once_it_matters(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    here = recipes.this_machine()
+    assert here.gpu is None and here.cores >= 1
+
+
+def test_env_says_which_runner_and_why(monkeypatch, capsys):
+    use(monkeypatch, H200)
+    assert main(["env", "breakout", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["runner"] == "hybrid" and f"{ON_GPU['n_envs']} consoles" in facts["why"]
+    assert facts["settings"]["batch_size"] == ON_GPU["batch_size"] and "console" in facts["uses"]
+    assert main(["env", "breakout"]) == 0
+    out = capsys.readouterr().out
+    assert "runner hybrid" in out and f"batch_size {ON_GPU['batch_size']}" in out
+
+
+# ---------- tuning the runner
+
+
+def runners(monkeypatch, game: str, here: Here, why=lambda runner, config: None):
+    use(monkeypatch, here)
+    monkeypatch.setattr(tune, "runner_needs", why)
+    monkeypatch.setattr(tune, "usable_cores", lambda: here.cores)
+    knobs, why_not = tune.knobs_of(tune.choice_of("auto", game, {}))
+    return {k.value: k for k in knobs if k.knob == "runner"}, {
+        k: v for k, v in why_not.items() if k.startswith("runner")
+    }
+
+
+def test_the_other_runners_of_a_gpu_are_tried(monkeypatch):
+    found, why_not = runners(monkeypatch, "pong", H200)
+    assert set(found) == {"inline", "device"} and not why_not
+    assert found["device"].settings == {"runner": "device"} and found["device"].promise == tune.ALIKE
+    choice = tune.choice_of("auto", "pong", {})
+    assert choice.turn(found["device"]).config() == choice.config().replace(runner="device")
+    found, _ = runners(monkeypatch, "pong", Here(2, "card"))
+    assert set(found) == {"inline", "hybrid"}
+
+
+def test_a_runner_that_cannot_be_tried_says_why(monkeypatch):
+    found, why_not = runners(monkeypatch, "pong", Here(4, "card", "too old"))
+    assert set(found) == {"processes, slack 0", "hybrid"} and "8 environments are too few" in why_not["runner: device"]
+    found, why_not = runners(monkeypatch, "pong", Here(2), why=runner_needs)
+    if not torch.cuda.is_available():
+        assert set(found) == {"processes, slack 0"} and "no GPU here" in why_not["runner: hybrid"]
+    _, why_not = runners(monkeypatch, "CartPole-v1", Here(2), why=runner_needs)
+    assert "no convolution" in why_not["runner: hybrid"] and "not an Atari game" in why_not["runner: device"]
+    assert tune._blocked("auto", "runner: device", "why")["promise"] == tune.ALIKE
+
+
+def test_a_runner_that_was_tuned_is_used_and_said(monkeypatch, tmp_path):
+    use(monkeypatch, H200)
+    monkeypatch.setenv("DQNITRO_TUNED", str(tmp_path / "tuned.json"))
+    entry = {"rungs": ["console", "fused-adam"], "settings": {"runner": "device"}, "dropped": {}, "date": "2026-01-31", "torch": "0", "gain": "2x"}  # fmt: skip
+    tuned.remember("auto", "pong", entry)
+    plan = recipes.plan("auto", "pong")
+    assert plan.config().runner == "device" and plan.config().n_envs == ON_GPU["n_envs"]
+    assert plan.why.startswith("measured by `dqnitro tune` (before: 16 cores play")
+    for bad in ({"runner": "processes"}, {"runner": "device", "slack_steps": 8}, {"slack_steps": 8}):
+        tuned.remember("auto", "pong", entry | {"settings": bad})
+        assert recipes.plan("auto", "pong").config().runner == "hybrid", bad
+    tuned.remember("fast", "pong", entry)
+    assert recipes.plan("fast", "pong").config().runner == "inline", "fast is the baseline's run, not one like it"
+
+
+def test_an_old_card_is_not_asked_for_what_it_cannot(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    config = recipes.baseline("pong").replace(device="cuda")
+    for capability, bfloat16, compile_ in (((6, 1), True, True), ((7, 5), True, False), ((9, 0), False, False)):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None, c=capability: c)
+        assert bool(needs_bfloat16(config)) is bfloat16
+        assert ("7.0 or newer" in (needs_compiler(config) or "")) is compile_
