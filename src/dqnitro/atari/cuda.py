@@ -23,7 +23,8 @@ from typing import Any
 
 PACKAGE = f"{__package__}.on_cuda"
 OLDEST = (7, 5)  # what CUDA 13 still compiles for
-MANY_REGISTERS = 64  # of a thread, when there are many: 32 warps fit a processor then, and hide what each waits for
+# Registers of a thread. With 64, 32 warps fit a processor and hide what each of them waits for; few machines have no use for that.
+FEW_REGISTERS, MANY_REGISTERS = 128, 64
 NEEDS_NUMBA_CUDA = "compiling the console for CUDA needs numba-cuda"
 INSTALL = "hint: pip install 'dqnitro[cuda]'"
 
@@ -123,11 +124,10 @@ def compile_units(capability: tuple[int, int]) -> dict[str, str]:
         return dict(target.UNITS)
 
 
-def link(units: dict[str, str], capability: tuple[int, int], registers: int = 0) -> bytes:
-    """Machine code for a card of this capability, with at most so many registers a thread (0: as many as it likes)."""
+def link(units: dict[str, str], capability: tuple[int, int], registers: int) -> bytes:
+    """Machine code for a card of this capability, with at most so many registers a thread."""
     nvjitlink = _bindings("nvjitlink")
-    options = [f"-arch=sm_{capability[0]}{capability[1]}", "-O3"]
-    options += [f"-maxrregcount={registers}"] if registers else []
+    options = [f"-arch=sm_{capability[0]}{capability[1]}", "-O3", f"-maxrregcount={registers}"]
     handle = nvjitlink.create(len(options), options)
     try:
         for name, text in units.items():
@@ -182,7 +182,7 @@ def build(capability: tuple[int, int], many: bool = False) -> tuple[bytes, dict[
     print("dqnitro: compiling the console for this GPU, once (about a minute) ...", file=sys.stderr, flush=True)
     units = compile_units(capability)
     entries = {k: m[1] for k, text in units.items() if (m := re.search(r"\.entry\s+([\w$]+)\s*\(", text))}
-    programs = {kind: link(units, capability, MANY_REGISTERS if kind else 0) for kind in codes}
+    programs = {kind: link(units, capability, MANY_REGISTERS if kind else FEW_REGISTERS) for kind in codes}
     try:
         base.parent.mkdir(parents=True, exist_ok=True)
         files = [(codes[kind], program) for kind, program in programs.items()]

@@ -266,7 +266,8 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                 elif special == RETURN:
                     target = int64(ram[(sp + 1) & 0x7F]) | (int64(ram[(sp + 2) & 0x7F]) << 8)
                     # The byte at the return address is read: it must not be a hot spot.
-                    if sp < 0x7F or sp >= 0xFE or target & (target + 1) & 0x1000 == 0 or not low <= target & 0xFFF < high:
+                    in_rom = target & (target + 1) & 0x1000 != 0 and low <= target & 0xFFF < high
+                    if sp < 0x7F or sp >= 0xFE or not in_rom:
                         need = RARE
                     else:
                         new = (new & 0xFFFFFF) | ((sp + 2) << 24)

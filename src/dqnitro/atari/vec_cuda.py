@@ -26,7 +26,7 @@ from .stick import STICK, from_stick, stick_space
 
 LANES = 32
 WORDS_OF_MASKS = 18  # see target_cuda
-WARPS_PER_PROCESSOR = 8  # that many fit with the registers that a machine alone in its warp likes
+WARPS_PER_PROCESSOR = 8  # of machines that are alone in their warp, or nearly
 WARPS_TOGETHER = 4  # in a block, where warps are full
 SHOW_THREADS = 256
 TOGETHER_FROM = 4  # machines in a warp, for which `phases` is the quicker loop
