@@ -122,8 +122,9 @@ class OneEnv:
         self.push()
         self.lives = a.lives()
         terminated = over or ((o.life_loss_info or o.episodic_life) and lost)
-        truncated = self.elapsed >= o.max_num_frames_per_episode and not terminated
-        self.over = over or truncated or (o.episodic_life and lost)
+        time_up = self.elapsed >= o.max_num_frames_per_episode
+        truncated = time_up and not terminated
+        self.over = over or time_up or (o.episodic_life and lost)
         if o.reward_clipping:
             reward = max(-1, min(1, reward))
         return self.result(reward, terminated, truncated)

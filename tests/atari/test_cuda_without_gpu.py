@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from dqnitro.atari import AtariVec, cuda, stepper, vec_cuda
+from dqnitro.atari import AtariVec, cuda, layout, stepper, vec_cuda
 from dqnitro.atari.cuda import CudaUnavailable
 from dqnitro.atari.stick import STICK, from_stick, stick_space
 from dqnitro.atari.vec_cuda import ARRAYS, CudaVec
@@ -357,10 +357,18 @@ def test_every_array_that_a_kernel_reads_has_a_name():
     assert declared - set(re.findall(r"at\[(A_\w+)", text)) == {"A_SIZE"}, "an array that no kernel reads"
 
 
+def test_constants_that_only_a_card_can_import_agree():
+    text = (FOLDER / "target_cuda.py").read_text()
+    words = re.search(r"^WORDS_OF_MASKS = (\d+)", text, re.MULTILINE)
+    assert words and int(words[1]) == vec_cuda.WORDS_OF_MASKS == layout.S_PADDLE0 - layout.S_MASK_P0
+    assert f"LANES = {vec_cuda.LANES} " in text
+
+
 def test_the_kept_program_depends_on_all_that_is_compiled_into_it():
     """The modules that importing the kernels' closure brings in, found without the regular expression."""
     names = {p.stem for p in cuda._sources()}
-    assert {"kernels", "target_cuda", "trees", "loop", "tia", "stepper", "resize_plan", "layout"} <= names
+    assert {"kernels", "target_cuda", "trees", "narrow", "loop", "either", "phases", "micro", "tia", "shrink"} <= names
+    assert {"stepper", "resize_plan", "layout"} <= names
     assert not names & {"target", "vec", "vec_cuda", "batches", "cuda", "workers"}
     code = (
         "import sys, dqnitro.atari.stepper, dqnitro.atari.resize_other\n"
@@ -375,11 +383,12 @@ def test_the_cache_follows_the_sources(tmp_path, monkeypatch):
     monkeypatch.setenv("DQNITRO_CACHE", str(tmp_path))
     compiled = []
     monkeypatch.setattr(cuda, "compile_units", lambda c: compiled.append(c) or {"k": ".visible .entry k_1(\n)"})
-    monkeypatch.setattr(cuda, "link", lambda units, c: b"code")
+    monkeypatch.setattr(cuda, "link", lambda units, c, registers: b"code%d" % registers)
     source = tmp_path / "source.py"
     source.write_text("1")
     monkeypatch.setattr(cuda, "_sources", lambda: [source])
-    assert cuda.build((9, 0)) == cuda.build((9, 0)) == (b"code", {"k": "k_1"})
+    assert cuda.build((9, 0)) == cuda.build((9, 0)) == (b"code%d" % cuda.FEW_REGISTERS, {"k": "k_1"})
+    assert cuda.build((9, 0), many=True) == (b"code%d" % cuda.MANY_REGISTERS, {"k": "k_1"}), "kept with the other one"
     assert compiled == [(9, 0)]
     cuda.build((8, 0))
     source.write_text("2")
@@ -391,8 +400,9 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DQNITRO_CACHE", str(tmp_path / "file" / "below"))
     monkeypatch.setattr(cuda, "compile_units", lambda c: {"k": ".entry k_1()"})
-    monkeypatch.setattr(cuda, "link", lambda units, c: b"code")
-    assert cuda.build((9, 0)) == (b"code", {"k": "k_1"})
+    monkeypatch.setattr(cuda, "link", lambda units, c, registers: b"code%d" % registers)
+    assert cuda.build((9, 0)) == (b"code%d" % cuda.FEW_REGISTERS, {"k": "k_1"})
+    assert cuda.build((9, 0), many=True) == (b"code%d" % cuda.MANY_REGISTERS, {"k": "k_1"})
 
 
 @pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
@@ -402,6 +412,7 @@ def test_everything_compiles_without_a_card(monkeypatch):
         dispatcher = importlib.import_module("numba.cuda.dispatcher")
     monkeypatch.setattr(dispatcher, "get_current_device", lambda: SimpleNamespace(compute_capability=(9, 0)))
     units = cuda.compile_units((9, 0))
-    assert {"step_kernel", "admit_kernel", "start_kernel", "show_kernel"} <= set(units)
+    assert {"step_kernel", "admit_kernel", "start_kernel", "show_kernel", "shrink_kernel"} <= set(units)
     assert all(".target sm_90" in text for text in units.values())
-    assert b"step_kernel" in cuda.link(units, (9, 0))
+    for registers in (cuda.FEW_REGISTERS, cuda.MANY_REGISTERS):
+        assert b"step_kernel" in cuda.link(units, (9, 0), registers)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from ale_py import AtariVectorEnv
 
-from dqnitro.atari import AtariVec, games
+from dqnitro.atari import AtariVec
 from dqnitro.atari.batches import Buffers
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -342,52 +342,3 @@ def test_wrong_use_is_refused_with_a_hint() -> None:
         env.reset(seed=2**31)
     with pytest.raises(TypeError, match="boolean"):
         env.reset(options={"reset_mask": [True, False]})
-
-
-# A frame of these may be left unfinished and go on later, over what an older one left: each keeps two screens of its own.
-OWN_SCREENS = {
-    "entombed",
-    "koolaid",
-    "qbert",
-    "tetris",
-    "tic_tac_toe_3d",
-    "trondead",
-    "video_checkers",
-    "video_chess",
-}
-
-
-def test_memory_of_a_machine_in_all_games() -> None:
-    """Under 100 KB at the default options, but for eight games, which need their screens (80 KB) as well."""
-    n = 3
-    need = {}
-    for game in games.GAMES:
-        envs = AtariVec(game, n, num_threads=1)
-        need[game] = sum(array.nbytes for array in envs._memory.values()) / n
-        envs.close()
-    assert {game for game, size in need.items() if size > 100_000} == OWN_SCREENS
-    assert max(need.values()) < 153_000
-    assert max(size for game, size in need.items() if game not in OWN_SCREENS) < 80_000
-
-
-@pytest.mark.parametrize("game", ["pong", "qbert"])  # the second has screens of its own
-def test_a_machine_goes_on_from_the_state_of_a_single_one_while_the_others_step(game: str) -> None:
-    many, twin, one = AtariVec(game, 3), AtariVec(game, 3), AtariVec(game, 1)
-    many.reset(seed=1), twin.reset(seed=1)
-    start, _ = one.reset(seed=77)
-    many.put_state(1, one.get_state())
-    before = many.get_state()
-    with pytest.raises(ValueError, match="num_envs=1"):
-        many.put_state(1, AtariVec(game, 1, frameskip=3).get_state())
-    rng = np.random.default_rng(0)
-    for t in range(40):
-        actions = rng.integers(0, 4, 3)
-        many.send(actions, look=np.array([False, t == 0, False]))
-        obs = many.recv()[0]
-        np.testing.assert_array_equal(obs[[0, 2]], twin.step(actions)[0][[0, 2]])
-        want = start if t == 0 else one.step(actions[1:2])[0]
-        np.testing.assert_array_equal(obs[1], want[0])
-    assert not np.array_equal(before["ram"], many.get_state()["ram"])
-    with pytest.raises(RuntimeError, match="under way"):
-        many.send(actions), many.put_state(0, one.get_state())
-    many.close()

@@ -16,7 +16,8 @@ from numpy import int64
 
 from dqnitro.atari import handout
 from dqnitro.atari.handout import J_DATA, address, finish, next_job, slot_at, take
-from dqnitro.atari.target import carray, pointer
+from dqnitro.atari.target import _pointer as pointer
+from dqnitro.atari.target import carray
 from dqnitro.atari.workers import Workers
 
 KINDS = [
@@ -133,7 +134,9 @@ def test_work_of_two_threads_is_shared() -> None:
     batch = Notes(16)
     workers.run(batch)
     batch.check()
-    assert set(batch.notes[1].tolist()) == {0, 2}, "the caller is number 2, and the thread whose part it takes sleeps on"
+    assert set(batch.notes[1].tolist()) == {0, 2}, (
+        "the caller is number 2, and the thread whose part it takes sleeps on"
+    )
     workers.close()
 
 

@@ -58,9 +58,10 @@ def actions_of(vec: Any, steps: int, seed: int) -> np.ndarray:
     return fresh[np.arange(steps) // 3]
 
 
-def side_by_side(game: str, steps: int, n: int = 5, seed: int = 0, **options: Any) -> int:
+def side_by_side(game: str, steps: int, n: int = 5, seed: int = 0, per_warp: int = 0, **options: Any) -> int:
     """Step both; returns how many episodes ended."""
-    theirs, ours = AtariVec(game, n, **options), AtariVec(game, n, device="cuda", **options)
+    theirs = AtariVec(game, n, **options)
+    ours = AtariVec(game, n, device="cuda", machines_per_warp=per_warp, **options)  # type: ignore[call-arg]
     assert ours.observation_space == theirs.observation_space and ours.action_space == theirs.action_space
     for first, second in zip(ours.reset(seed=seed), theirs.reset(seed=seed), strict=True):
         same(first, second, "reset")
@@ -81,6 +82,13 @@ def side_by_side(game: str, steps: int, n: int = 5, seed: int = 0, **options: An
 @pytest.mark.parametrize("game", GAMES)
 def test_games_equal_the_cpu(game):
     assert side_by_side(game, 300, seed=3, max_num_frames_per_episode=400, repeat_action_probability=0.25) > 0
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_games_of_full_warps_equal_the_cpu(game):
+    """Another loop over instructions (`phases`), another program: what many machines run."""
+    options = {"max_num_frames_per_episode": 200, "repeat_action_probability": 0.25}
+    assert side_by_side(game, 80, n=40, seed=5, per_warp=32, **options) > 0
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

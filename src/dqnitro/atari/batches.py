@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 import sys
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
-from . import crew, games, layout, resize, resize_plan, roms, stepper
+from . import crew, games, keeping, layout, resize, resize_plan, roms, serving, stepper
 from .decode import predecode
 from .rng import MT_SIZE
 from .target import CHECKED
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 _HELD_BY_POOL = 3  # references to an array that only the pool knows: the list, the loop variable, getrefcount itself
 _WORK: Any = crew.work  # its arguments are counted in `Constant` and `Batch`
 _PLACE: Any = crew.place
-_RUN: Any = stepper.run
+_RUN: Any = serving.run
 
 
 class Buffers:
@@ -152,26 +155,85 @@ def machine_of(rom: roms.Rom, game: games.Game) -> tuple[tuple[np.ndarray, np.nd
     return (rom.image, predecode(rom)), prop, ntsc
 
 
-def make_memory(
-    n: int, height: int, stack: int, frame_bytes: int, channels: int, own_screens: bool
-) -> dict[str, np.ndarray]:
-    """All memory of n environments, in the order in which `stepper.run` takes it."""
+def pixels(shape: tuple[int, ...]) -> Box:
+    """A space of bytes. Gymnasium keeps four arrays of its size, 113 KB for an environment: here each is one number, seen often."""
+    space = Box(0, 255, shape, np.uint8)
+    for name in ("low", "high", "bounded_below", "bounded_above"):
+        setattr(space, name, np.broadcast_to(getattr(space, name).flat[0], shape))
+    return space
+
+
+def reserved(shape: tuple[int, ...]) -> np.ndarray:
+    """Words that are 0 and take memory only when they are touched; `np.zeros` may hand out memory that was used before."""
+    size = 8 * math.prod(shape)
+    if size == 0 or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.zeros(shape, np.uint64)
+    private = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return np.frombuffer(private, np.uint64).reshape(shape)
+
+
+def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int, keeps: bool) -> dict[str, np.ndarray]:
+    """All memory of n environments, in the order in which `crew.work` takes it. Machines that keep their screens: `keeping`."""
+    own, rest = (n, 0) if keeps else (0, n)
     return {
         "state": np.zeros((n, layout.S_SIZE), np.int64),
         "ram": np.zeros((n, 256), np.uint8),
-        "screen": np.zeros((n if own_screens else 0, 2, layout.ROWS, layout.WORDS), np.uint64),
+        "screen": np.zeros((own, 2, height, layout.WORDS), np.uint64),
         "rules": np.zeros((n, games.G_SIZE), np.int32),
         "rng_actions": np.zeros((n, MT_SIZE), np.uint32),
-        "rng_machine": np.zeros((n, MT_SIZE), np.uint32),
-        "rng_noops": np.zeros((n, MT_SIZE), np.uint32),
+        "rng_machine": np.zeros((rest, MT_SIZE), np.uint32),
+        "rng_noops": np.zeros((rest, MT_SIZE), np.uint32),
         "episode": np.zeros((n, stepper.E_SIZE), np.int64),
         "frames": np.zeros((n, stack, frame_bytes), np.uint8),
-        "raw": np.zeros((n, channels, height, resize_plan.WIDTH), np.uint8),
-        "source": np.zeros((n, height), np.int32),
+        "raw": np.zeros((rest, channels, height, resize_plan.WIDTH), np.uint8),
+        "source": np.zeros((rest, height), np.int32),
+        "kept": np.zeros((own, keeping.K_SIZE), np.int64),
+        "spares": reserved((own, height, layout.WORDS)),
+        "owners": np.zeros(own, np.int64),
     }
 
 
-def make_scratch(p: resize.Plan, luts: np.ndarray) -> tuple[np.ndarray, resize.Scratch, np.ndarray, np.ndarray]:
+def make_scratch(p: resize.Plan, luts: np.ndarray) -> tuple[Any, ...]:
     """Working space of one thread."""
     screens = np.zeros((3, layout.ROWS, layout.WORDS), np.uint64)
-    return np.zeros(layout.LOG_SIZE, np.int64), resize.make_scratch(p, luts), screens[0], screens[1:]
+    raw = np.zeros((len(luts), p.height, resize_plan.WIDTH), np.uint8)
+    generators = np.zeros((2, MT_SIZE), np.uint32)
+    return (
+        np.zeros(layout.LOG_SIZE, np.int64), resize.make_scratch(p, luts), screens[0], screens[1:], raw,
+        np.zeros(p.height, np.int32), generators,
+    )  # fmt: skip
+
+
+def saved(memory: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Copies; of the spare screens, most of which were never touched, only those up to the last one in use."""
+    used = np.flatnonzero(memory["owners"])
+    some = memory | {"spares": memory["spares"][: used[-1] + 1 if len(used) else 0]}
+    return {key: array.copy() for key, array in some.items()}
+
+
+def check_state(memory: dict[str, np.ndarray], state: dict[str, np.ndarray]) -> None:
+    """What `saved` gave of another number of environments is refused."""
+    for key, array in memory.items():
+        if array.shape[key == "spares" :] != state[key].shape[key == "spares" :]:
+            shapes = f"{state[key].shape} in the state, {array.shape} here"
+            raise ValueError(f"{key} has shape {shapes}. hint: is num_envs the same?")
+
+
+def restore(memory: dict[str, np.ndarray], state: dict[str, np.ndarray]) -> None:
+    """Put back what `saved` gave."""
+    for key, array in memory.items():
+        array[: len(state[key])] = state[key]
+
+
+def restore_one(memory: dict[str, np.ndarray], i: int, state: dict[str, np.ndarray]) -> None:
+    """Machine i from what `saved` gave of a single one."""
+    kept, owners = memory["kept"], memory["owners"]
+    if len(kept) and kept[i, keeping.K_SPARE] > 0:
+        owners[kept[i, keeping.K_SPARE] - 1] = 0
+    for key, array in memory.items():
+        if len(array) and key not in ("spares", "owners"):  # without screens of their own machines share their thread's
+            array[i] = state[key][0]
+    if len(kept) and kept[i, keeping.K_SPARE] > 0:
+        free = int(np.flatnonzero(owners == 0)[0])
+        memory["spares"][free] = state["spares"][kept[i, keeping.K_SPARE] - 1]
+        owners[free], kept[i, keeping.K_SPARE] = 1, free + 1

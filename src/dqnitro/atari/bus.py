@@ -12,11 +12,11 @@ from numpy import int64
 from .cartridge import cart_read, cart_write
 from .layout import *
 from .riot import riot_read, riot_write
-from .target import as_ram, as_state, device
-from .tia import LOGGED, replay_unit
+from .target import as_log, as_ram, as_state, device, wide
+from .tia import LOGGED, log_entry, replay_unit
 
 
-@device
+@wide
 def input_read(s_at, port, cycles):
     """INPT0..INPT5: ports 8..13."""
     s = as_state(s_at)
@@ -35,36 +35,33 @@ def input_read(s_at, port, cycles):
 
 
 @device
+def collision_read(s_at, port):
+    """CXM0P..CXPPMM: ports 0..7. The TIA is up to date."""
+    s = as_state(s_at)
+    pair = s[S_COLLISION] >> (2 * port)
+    if port == 6:  # CXBLPF has one latch
+        return (pair & 1) << 7
+    if port == 7:
+        pair = s[S_COLLISION] >> 13
+    return ((pair & 1) << 7) | ((pair & 2) << 5)
+
+
+@device
 def tia_read(s_at, prop_at, log_at, screen_at, port):
     s = as_state(s_at)
     s[S_TOUCH] = s[S_CYCLES] - s[S_ORIGIN]
     if port < 8:
-        replay_unit(s_at, prop_at, log_at, 3 * s[S_TOUCH], screen_at)
-        pair = s[S_COLLISION] >> (2 * port)
-        if port == 6:  # CXBLPF has one latch
-            return (pair & 1) << 7
-        if port == 7:
-            pair = s[S_COLLISION] >> 13
-        return ((pair & 1) << 7) | ((pair & 2) << 5)
+        replay_unit(s_at, prop_at, log_at, int64(3 * s[S_TOUCH]), screen_at)
+        return collision_read(s_at, port)
     if port >= 14:
         return int64(0)
     return input_read(s_at, port, s[S_CYCLES])
 
 
 @device
-def tia_write(s_at, prop_at, log_at, screen_at, address, value):
-    s, log = as_state(s_at), as_state(log_at)
-    reg = address & 63
-    now = s[S_CYCLES] - s[S_ORIGIN]
-    s[S_TOUCH] = now
-    if LOGGED[reg]:
-        if s[S_LOGGED] == LOG_SIZE:
-            replay_unit(s_at, prop_at, log_at, int64(0), screen_at)
-        log[s[S_LOGGED]] = (now << 16) | (reg << 8) | value
-        s[S_LOGGED] += 1
-    if now >= s[S_LIMIT]:
-        s[S_STOP] = 1
-        s[S_PARTIAL] = 0
+def sync_write(s_at, reg, value):
+    """VSYNC and VBLANK outside the picture: the end of a frame, the paddles' capacitors."""
+    s = as_state(s_at)
     if reg == 0:
         if value & 2:
             s[S_FINISH] = s[S_CYCLES] + 76
@@ -72,12 +69,29 @@ def tia_write(s_at, prop_at, log_at, screen_at, address, value):
             s[S_FINISH] = NEVER
             s[S_STOP] = 1
             s[S_PARTIAL] = 0
-    elif reg == 1:
-        if value & 0x80:
-            s[S_DUMP] = 1
-        elif s[S_DUMP]:
-            s[S_DUMP] = 0
-            s[S_DUMP_STAMP] = s[S_CYCLES]
+    elif value & 0x80:
+        s[S_DUMP] = 1
+    elif s[S_DUMP]:
+        s[S_DUMP] = 0
+        s[S_DUMP_STAMP] = s[S_CYCLES]
+
+
+@device
+def tia_write(s_at, prop_at, log_at, screen_at, address, value):
+    s, log = as_state(s_at), as_log(log_at)
+    reg = address & 63
+    now = s[S_CYCLES] - s[S_ORIGIN]
+    s[S_TOUCH] = now
+    if LOGGED[reg]:
+        if s[S_LOGGED] == LOG_SIZE:
+            replay_unit(s_at, prop_at, log_at, int64(0), screen_at)
+        log[s[S_LOGGED]] = log_entry(now, reg, value)
+        s[S_LOGGED] += 1
+    if now >= s[S_LIMIT]:
+        s[S_STOP] = 1
+        s[S_PARTIAL] = 0
+    if reg < 2:
+        sync_write(s_at, reg, value)
     elif reg == 2:
         s[S_CYCLES] += 75 - (now + 75) % 76
 

@@ -6,8 +6,10 @@ import numpy as np
 from numpy import int64
 
 from .handout import J_DATA, J_LEFT, J_SIZE, finish, next_job, slot_at, take
-from .stepper import O_FRAME_BYTES, O_STACK, R_SIZE, serve
-from .target import address, carray, device, pointer
+from .serving import serve
+from .stepper import O_FRAME_BYTES, O_STACK, R_SIZE
+from .target import _pointer as pointer
+from .target import address, carray, device
 
 # Addresses of a job, in the order in which `place` takes the arrays.
 (D_ORDER, D_IDS, D_COMMANDS, D_SEEDS, D_ACTIONS, D_STRENGTHS, D_OBS, D_FINAL, D_RESULTS, D_FLAGS, D_SIZE) = range(11)
@@ -28,9 +30,9 @@ def place(control, job, order, ids, commands, seeds, actions, strengths, obs, fi
 @device
 def work(
     control, me, stay,
-    state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
-    rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
-    log, scratch, spare, shared_screen,
+    state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
+    rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first_start,
+    log, scratch, spare, screen, raw1, source1, mt1,
 ):  # fmt: skip
     """Serve places of jobs until none is left; with `stay` sleep then, and go on, until `close`."""
     row = o[O_STACK] * o[O_FRAME_BYTES]
@@ -52,9 +54,9 @@ def work(
                 carray(pointer(control[at + D_SEEDS]), (n,), np.int64)[b],
                 carray(pointer(control[at + D_ACTIONS]), (n,), np.int64)[b],
                 carray(pointer(control[at + D_STRENGTHS]), (n,), np.float32)[b],
-                state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
-                rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
-                log, scratch, spare, shared_screen,
+                state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
+                rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first_start,
+                log, scratch, spare, screen, raw1, source1, mt1,
                 carray(pointer(control[at + D_OBS] + b * row), (row,), np.uint8),
                 carray(pointer(control[at + D_FINAL] + b * row), (row,), np.uint8),
                 results, flags[0], flags[1],

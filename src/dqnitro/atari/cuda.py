@@ -1,7 +1,7 @@
 """The console on a GPU: compile the same functions for CUDA, link them, keep the result, launch.
 
 The modules of this package are loaded a second time under the name ``dqnitro.atari.on_cuda``, with ``target_cuda`` in the
-place of ``target``: not a line of the machine is written twice. Numba is needed only for the first start on a card; the
+place of ``target`` and ``either`` in the place of ``loop``: but for the loop over instructions, not a line of the machine is written twice. Numba is needed only for the first start on a card; the
 linked program is kept in the cache and later starts load it in milliseconds.
 """
 
@@ -23,6 +23,8 @@ from typing import Any
 
 PACKAGE = f"{__package__}.on_cuda"
 OLDEST = (7, 5)  # what CUDA 13 still compiles for
+# Registers of a thread. With 64, 32 warps fit a processor and hide what each of them waits for; few machines have no use for that.
+FEW_REGISTERS, MANY_REGISTERS = 128, 64
 NEEDS_NUMBA_CUDA = "compiling the console for CUDA needs numba-cuda"
 INSTALL = "hint: pip install 'dqnitro[cuda]'"
 
@@ -117,14 +119,16 @@ def compile_units(capability: tuple[int, int]) -> dict[str, str]:
         target: Any = importlib.import_module(f"{PACKAGE}.target_cuda")
         target.CAPABILITY = capability
         sys.modules[f"{PACKAGE}.target"] = target
+        sys.modules[f"{PACKAGE}.loop"] = importlib.import_module(f"{PACKAGE}.either")  # which has the real one inside
         importlib.import_module(f"{PACKAGE}.kernels")
         return dict(target.UNITS)
 
 
-def link(units: dict[str, str], capability: tuple[int, int]) -> bytes:
-    """Machine code for a card of this capability."""
+def link(units: dict[str, str], capability: tuple[int, int], registers: int) -> bytes:
+    """Machine code for a card of this capability, with at most so many registers a thread."""
     nvjitlink = _bindings("nvjitlink")
-    handle = nvjitlink.create(2, [f"-arch=sm_{capability[0]}{capability[1]}", "-O3"])
+    options = [f"-arch=sm_{capability[0]}{capability[1]}", "-O3", f"-maxrregcount={registers}"]
+    handle = nvjitlink.create(len(options), options)
     try:
         for name, text in units.items():
             data = text.encode()
@@ -149,7 +153,7 @@ def _cache_folder() -> Path:
 def _sources() -> list[Path]:
     """The kernels' module and all that it imports from this package, as compiled for CUDA."""
     here = Path(__file__).parent
-    todo, seen = [here / "kernels.py", here / "target_cuda.py"], set()
+    todo, seen = [here / "kernels.py", here / "target_cuda.py", here / "either.py"], set()
     while todo:
         path = todo.pop()
         if path in seen or path.name == "target.py" or not path.exists():
@@ -160,42 +164,47 @@ def _sources() -> list[Path]:
     return sorted(seen)
 
 
-def build(capability: tuple[int, int]) -> tuple[bytes, dict[str, str]]:
-    """The program and the names of its kernels: from the cache, or compiled (half a minute to a minute)."""
+def build(capability: tuple[int, int], many: bool = False) -> tuple[bytes, dict[str, str]]:
+    """The program and the names of its kernels: from the cache, or compiled (half a minute to a minute).
+
+    There are two, which differ in their registers: one for `many` machines and one for few.
+    """
     digest = hashlib.sha256(str(capability).encode())
     for path in _sources():
         digest.update(path.read_bytes())
     base = _cache_folder() / f"console-sm{capability[0]}{capability[1]}-{digest.hexdigest()[:16]}"
-    code, names = base.with_suffix(".cubin"), base.with_suffix(".json")
+    names = base.with_suffix(".json")
+    codes = {kind: base.with_name(f"{base.name}{'-many' if kind else ''}.cubin") for kind in (False, True)}
     try:
-        return code.read_bytes(), json.loads(names.read_text())
+        return codes[many].read_bytes(), json.loads(names.read_text())
     except (OSError, ValueError):
         pass
     print("dqnitro: compiling the console for this GPU, once (about a minute) ...", file=sys.stderr, flush=True)
     units = compile_units(capability)
     entries = {k: m[1] for k, text in units.items() if (m := re.search(r"\.entry\s+([\w$]+)\s*\(", text))}
-    program = link(units, capability)
+    programs = {kind: link(units, capability, MANY_REGISTERS if kind else FEW_REGISTERS) for kind in codes}
     try:
-        code.parent.mkdir(parents=True, exist_ok=True)
-        for path, data in ((code, program), (names, json.dumps(entries).encode())):
+        base.parent.mkdir(parents=True, exist_ok=True)
+        files = [(codes[kind], program) for kind, program in programs.items()]
+        for path, data in (*files, (names, json.dumps(entries).encode())):
             tmp = path.with_name(f"{path.name}.{os.getpid()}")
             tmp.write_bytes(data)
             tmp.replace(path)
     except OSError:
         pass  # nowhere to keep it: the next start compiles again
-    return program, entries
+    return programs[many], entries
 
 
 class Kernels:
     """The console's kernels on one card, launched on torch's current stream (so a CUDA graph can record them)."""
 
-    def __init__(self, device: int) -> None:
+    def __init__(self, device: int, many: bool = False) -> None:
         torch, driver = require(device), _bindings("driver")
         self._driver, self._torch = driver, torch
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # makes the context
             torch.empty(1, device="cuda")
-            program, entries = build(torch.cuda.get_device_capability(device))
+            program, entries = build(torch.cuda.get_device_capability(device), many)
             self._module = _check(driver.cuModuleLoadData(program))
             self._functions = {
                 k: _check(driver.cuModuleGetFunction(self._module, name.encode())) for k, name in entries.items()
@@ -213,6 +222,6 @@ class Kernels:
 
 
 @functools.cache
-def kernels(device: int) -> Kernels:
-    """One program a card and process."""
-    return Kernels(device)
+def kernels(device: int, many: bool = False) -> Kernels:
+    """One program a card and process, or two."""
+    return Kernels(device, many)

@@ -36,7 +36,7 @@ from .layout import *
 from .machine import frame, frame_unit, power, reset
 from .rng import mt_next, mt_seed
 from .rules import mode_ready, rules_reset, rules_step
-from .target import address, as_bytes, as_int32, as_ram, as_screen, as_state, as_words, device, unit
+from .target import address, as_bytes, as_int32, as_log, as_ram, as_screen, as_state, as_words, device, unit
 
 SYSTEM_SEED = 4753849  # the machine's own generator starts the same way after every power-on
 NOOP, DOWN, LEFT, UPFIRE = (int64(a) for a in (games.NOOP, games.DOWN, games.LEFT, games.UPFIRE))
@@ -173,7 +173,7 @@ def choose_mode(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
 @unit
 def start_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g_at, mt_at, mt_system_at, sticky):
     s, ram, rom, dec = as_state(s_at), as_ram(ram_at), as_bytes(rom_at), as_words(dec_at)
-    prop, log, screen = as_state(prop_at), as_state(log_at), as_screen(screen_at)
+    prop, log, screen = as_state(prop_at), as_log(log_at), as_screen(screen_at)
     g, mt, mt_system = as_int32(g_at), as_words(mt_at), as_words(mt_system_at)
     s[S_EPISODE_FRAMES] = 0
     centre_paddles(s, prop)
@@ -197,7 +197,7 @@ def start_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g
 @unit
 def power_unit(s_at, ram_at, rom_at, dec_at, prop_at, ntsc_at, log_at, screen_at, g_at, mt_system_at):
     s, ram, rom, dec = as_state(s_at), as_ram(ram_at), as_bytes(rom_at), as_words(dec_at)
-    prop, ntsc, log, screen = as_state(prop_at), as_state(ntsc_at), as_state(log_at), as_screen(screen_at)
+    prop, ntsc, log, screen = as_state(prop_at), as_state(ntsc_at), as_log(log_at), as_screen(screen_at)
     g, mt_system = as_int32(g_at), as_words(mt_system_at)
     mt_seed(mt_system, SYSTEM_SEED)
     power(s, ram, mt_system)

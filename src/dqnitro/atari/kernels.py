@@ -12,19 +12,23 @@ from __future__ import annotations
 
 from numba import cuda
 from numba.cuda.types import float64
-from numpy import int32, int64, uint8
+from numpy import float32, int32, int64, uint8
 
 from .games import G_SIZE
 from .layout import *
 from .resize_other import block_pixel, float_pixel, linear_pixel
 from .resize_plan import COPY, FLOAT, INTEGER, LINEAR, WIDTH, Plan
 from .rng import MT_SIZE
+from .shrink import QUADS, divide, pool, row_sum
 from .stepper import *
 from .target import (
     LANES,
+    STATE_ROWS,
+    address,
     as_bytes,
     as_float32,
     as_int32,
+    as_log,
     as_ram,
     as_screen,
     as_state,
@@ -49,6 +53,7 @@ from .target import (
 NOTHING, FRESH = 3, 4  # views beside WHOLE, STALE, AGAIN: leave the observation as it is; the first one of a game
 HERE, WAITS, STARTING, READY = range(4)  # a machine's place while games begin aside
 SCREENS = 3  # two buffers and a spare one
+GRAY_ROWS = ROWS + 1  # one to spare: weights of 0 reach beyond the last row
 MT_BYTES, RULES_BYTES = 4 * MT_SIZE, 4 * G_SIZE
 
 
@@ -57,9 +62,9 @@ def machine(at, m):
     """What `play` and `begin` take of machine m."""
     group, lane = m // LANES, m % LANES
     return (
-        as_state(at[A_STATE] + 8 * (group * S_SIZE * LANES + lane)),
+        as_state(at[A_STATE] + 4 * (group * STATE_ROWS * LANES + lane)),
         as_ram(at[A_RAM] + group * 256 * LANES + lane),
-        as_state(at[A_LOG] + 8 * (group * LOG_SIZE * LANES + lane)),
+        as_log(at[A_LOG] + 8 * (group * LOG_SIZE * LANES + lane)),
         as_screen(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS),
         as_int32(at[A_RULES] + m * RULES_BYTES),
         plain_int64(at[A_EPISODE] + 8 * m * E_SIZE),
@@ -176,6 +181,91 @@ def pixel(p, dy, x, gray, rows):
     return int64(block_pixel(p, dy, x, gray, rows))
 
 
+@cuda.jit(device=True)
+def push(obs_at, stack, size, fresh, me, threads):
+    """Older frames move up in the stack; the newest place keeps what it has. Each thread moves its own bytes."""
+    if size % 8 == 0:
+        words, size = plain_int64(obs_at), size // 8
+        for x in range(me, size, threads):
+            for k in range(stack - 1):
+                words[k * size + x] = int64(0) if fresh else words[(k + 1) * size + x]
+        return
+    obs = as_bytes(obs_at)
+    for x in range(me, size, threads):
+        for k in range(stack - 1):
+            obs[k * size + x] = uint8(0) if fresh else obs[(k + 1) * size + x]
+
+
+@cuda.jit(device=True)
+def plan_at(at, kind, height, out_height, out_width, total):
+    rows = as_int32(at[A_ROWS])
+    return Plan(
+        kind, height, out_height, out_width,
+        as_int32(at[A_PLAN]), as_int32(at[A_PLAN + 1]),
+        as_table(at[A_PLAN + 2], out_width), as_table(at[A_PLAN + 3], out_width),
+        as_int32(at[A_PLAN + 4]), as_int32(at[A_PLAN + 5]),
+        as_table(at[A_PLAN + 6], out_height), as_table(at[A_PLAN + 7], out_height),
+        total, rows, rows, as_table(at[A_PLAN + 2], out_width),
+    )  # fmt: skip
+
+
+@cuda.jit(device=True)
+def shrink(at, p, gray, to_at, step, me, threads):
+    """The grey picture into every `step`-th byte: a thread keeps to one column, so it looks its weights up once."""
+    together = threads // p.out_width
+    if me >= together * p.out_width:
+        return
+    x = me % p.out_width
+    first, taps, gray_at = int32(p.x_first[x]), p.x_taps[x], address(gray)
+    w0 = int32(p.x_units[0, x])
+    w1 = int32(p.x_units[1, x]) if taps > 1 else int32(0)
+    w2 = int32(p.x_units[2, x]) if taps > 2 else int32(0)
+    w3 = int32(p.x_units[3, x]) if taps > 3 else int32(0)
+    half, twice = int32(p.total), int32(2 * p.total)
+    inverse = float32(1.0) / float32(twice)
+    out = as_bytes(to_at)
+    for dy in range(me // p.out_width, p.out_height, together):
+        total, y = int32(0), int32(p.y_first[dy])
+        for j in range(p.y_taps[dy]):
+            line = row_sum(gray_at, int32((y + j) * WIDTH + first), w0, w1, w2, w3)
+            total = int32(total + int32(p.y_units[j, dy]) * line)
+        v, rest = divide(int32(2 * total + half), twice, inverse)
+        if rest == 0:  # a tie: float32 decides
+            v = int32(float_pixel(p, dy, x, gray, as_int32(at[A_ROWS])))
+        out[step * (dy * p.out_width + x)] = uint8(v)
+
+
+@kernel()
+def shrink_kernel(at_, n, height, out_height, out_width, total):
+    """`show_kernel` for the sizes that whole numbers can do with few taps: 84x84 and most others."""
+    at = plain_int64(at_)
+    m, me, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
+    code = int64(as_int32(at[A_VIEW])[m])
+    view, other, buffer = code & 15, (code >> 4) & 15, (code >> 8) & 15
+    gray = cuda.shared.array((GRAY_ROWS, WIDTH), uint8)
+    lut = cuda.shared.array(256, uint8)
+    o = plain_int64(at[A_OPTIONS])
+    stack, size, channels = o[O_STACK], o[O_FRAME_BYTES], o[O_CHANNELS]
+    obs_at = at[A_OBS] + m * stack * size
+    if view != NOTHING:
+        push(obs_at, stack, size, view == FRESH, me, threads)
+        screens = at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS
+        if view != AGAIN:
+            p = plan_at(at, INTEGER, height, out_height, out_width, total)
+            for c in range(channels):
+                for k in range(me, 256, threads):
+                    lut[k] = as_bytes(at[A_LUTS] + 256 * c)[k]
+                cuda.syncthreads()
+                pool(
+                    address(lut), screens + buffer * ROWS * WIDTH, screens + other * ROWS * WIDTH,
+                    at[A_RAW] + (m * channels + c) * height * WIDTH, address(gray), view == STALE,
+                    height * QUADS, me, threads,
+                )  # fmt: skip
+                cuda.syncthreads()
+                shrink(at, p, gray, obs_at + (stack - 1) * size + c, channels, me, threads)
+                cuda.syncthreads()
+
+
 @kernel()
 def show_kernel(at_, n, kind, height, out_height, out_width, total):
     """The observation of each machine after a step: pool, resize, push onto the stack."""
@@ -186,21 +276,12 @@ def show_kernel(at_, n, kind, height, out_height, out_width, total):
     gray = cuda.shared.array((ROWS, WIDTH), uint8)
     o = plain_int64(at[A_OPTIONS])
     stack, size, channels = o[O_STACK], o[O_FRAME_BYTES], o[O_CHANNELS]
-    obs = as_bytes(at[A_OBS] + m * stack * size)
+    obs_at = at[A_OBS] + m * stack * size
+    obs = as_bytes(obs_at)
     if view != NOTHING:
-        # each thread moves its own bytes of the stack
-        for x in range(me, size, threads):
-            for k in range(stack - 1):
-                obs[k * size + x] = uint8(0) if view == FRESH else obs[(k + 1) * size + x]
+        push(obs_at, stack, size, view == FRESH, me, threads)
         rows = as_int32(at[A_ROWS])
-        p = Plan(
-            kind, height, out_height, out_width,
-            as_int32(at[A_PLAN]), as_int32(at[A_PLAN + 1]),
-            as_table(at[A_PLAN + 2], out_width), as_table(at[A_PLAN + 3], out_width),
-            as_int32(at[A_PLAN + 4]), as_int32(at[A_PLAN + 5]),
-            as_table(at[A_PLAN + 6], out_height), as_table(at[A_PLAN + 7], out_height),
-            total, rows, rows, as_table(at[A_PLAN + 2], out_width),
-        )  # fmt: skip
+        p = plan_at(at, kind, height, out_height, out_width, total)
         screens = as_bytes(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS)
         now, pooled = buffer * ROWS * WIDTH, other * ROWS * WIDTH
         newest = (stack - 1) * size

@@ -68,13 +68,15 @@ from __future__ import annotations
     P_LOW, P_HIGH, P_PC_MASK,
     # The RAM byte that the game's rules look at last
     P_LAST_READ,
+    # On a card: machines of a warp go through ``phases.py`` together, and `dec` is its table
+    P_TOGETHER,
     P_SIZE,
-) = range(17)
+) = range(18)
 # fmt: on
 
 LOG_SIZE = 1024
 WORDS = 20  # 64-bit words in one row of 160 pixels
 ROWS = 250  # rows of a frame buffer, whatever the height of the picture
-NEVER = 1 << 40  # a cycle count that no frame reaches
+NEVER = 1 << 30  # a cycle count that no frame reaches (`machine.earlier` sees to it)
 
 CART_2K, CART_4K, CART_F8, CART_F6, CART_E0, CART_FE, CART_F8SC, CART_F6SC, CART_DPC = range(9)

@@ -15,7 +15,7 @@ from .bus import input_read, tia_read, tia_write
 from .cpu import add_with_carry, flags, set_flags, step_unit, subtract_with_carry
 from .decode import *
 from .layout import *
-from .target import as_bytes, as_ram, as_state, as_words, device, inlined
+from .target import as_bytes, as_log, as_ram, as_state, as_words, device, inlined
 from .tia import replay_unit
 
 LOW8 = uint32(0xFF)
@@ -39,7 +39,7 @@ def rom_byte(s_at, rom_at, cart, address):
 def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
     """Instructions until the frame ends, the limit is reached or the CPU jams."""
     s, ram, dec = as_state(s_at), as_ram(ram_at), as_words(dec_at)
-    prop, log = as_state(prop_at), as_state(log_at)
+    prop, log = as_state(prop_at), as_log(log_at)
     a, x, y, sp, pc = s[S_A], s[S_X], s[S_Y], s[S_SP], s[S_PC]
     nz, c, cycles, left = s[S_NZ], s[S_C], s[S_CYCLES], s[S_LEFT]
     cart, low, high, mask = prop[P_CART], prop[P_LOW], prop[P_HIGH], prop[P_PC_MASK]

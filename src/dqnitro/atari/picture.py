@@ -7,7 +7,7 @@ import numpy as np
 
 from .layout import *
 from .masks import ALL, EXPAND, U0, ball_mask, below, missile_mask, overlap, player_mask, playfield_mask
-from .target import as_screen, as_state, device, inlined
+from .target import as_screen, as_state, device, get_word, inlined, put_word
 
 # Object bits, in the order of the enable flags.
 P0, M0, P1, M1, BL, PF = 1, 2, 4, 8, 16, 32
@@ -29,14 +29,14 @@ BYTE = np.uint64(0xFF)
 
 @inlined
 def put(s_at, at, words):
-    s = as_state(s_at)
-    s[at], s[at + 1], s[at + 2] = np.int64(words[0]), np.int64(words[1]), np.int64(words[2])
+    put_word(s_at, at, words[0])
+    put_word(s_at, at + 1, words[1])
+    put_word(s_at, at + 2, words[2])
 
 
 @inlined
 def get(s_at, at):
-    s = as_state(s_at)
-    return np.uint64(s[at]), np.uint64(s[at + 1]), np.uint64(s[at + 2])
+    return get_word(s_at, at), get_word(s_at, at + 1), get_word(s_at, at + 2)
 
 
 @inlined

@@ -1,7 +1,8 @@
 """The 32-bit Mersenne twister (MT19937), as ale-py draws from it.
 
-A generator is a uint32 array of `MT_SIZE`: 624 words and the index of the next one. A game draws two numbers a
-frame, so the 624 words are renewed in one go every 312 frames (about 1 microsecond) rather than word by word.
+A generator is a uint32 array of `MT_SIZE`: 624 words, the index of the next one, and how often they were renewed. A game
+draws two numbers a frame, so the 624 words are renewed in one go every 312 frames (about 1 microsecond) rather than word
+by word. One that is rarely drawn from can be kept as its seed and the number of draws (`mt_drawn`, `mt_restore`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from numpy import int64, uint32, uint64
 from .target import device
 
 MT_N, MT_M = 624, 397
-MT_SIZE = MT_N + 1
+MT_TWISTS = MT_N + 1
+MT_SIZE = MT_N + 2
 TWO_TO_32 = 4294967296.0
 
 
@@ -23,7 +25,24 @@ def mt_seed(mt, seed):
     for k in range(1, MT_N):
         x = (1812433253 * (x ^ (x >> 30)) + k) & 0xFFFFFFFF
         mt[k] = uint32(x)
-    mt[MT_N] = uint32(MT_N)
+    mt[MT_N], mt[MT_TWISTS] = uint32(MT_N), uint32(0)
+
+
+@device
+def mt_drawn(mt):
+    """Numbers drawn since it was seeded."""
+    return MT_N * (int64(mt[MT_TWISTS]) - 1) + int64(mt[MT_N])
+
+
+@device
+def mt_restore(mt, seed, draws):
+    """As it was after `mt_seed` and that many draws: 2 microseconds, and one for every 624 draws."""
+    mt_seed(mt, seed)
+    if draws > 0:
+        twists = (draws - 1) // MT_N + 1
+        for _ in range(twists):
+            mt_twist(mt)
+        mt[MT_N] = uint32(draws - MT_N * (twists - 1))
 
 
 @device
@@ -34,7 +53,7 @@ def mt_twist(mt):
         if y & 1:
             v ^= 0x9908B0DF
         mt[k] = uint32(v)
-    mt[MT_N] = uint32(0)
+    mt[MT_N], mt[MT_TWISTS] = uint32(0), uint32(int64(mt[MT_TWISTS]) + 1)
 
 
 @device

@@ -1,6 +1,6 @@
 """One agent's step of one machine, compiled: frame skip, pooling, resize, stack, rewards, lives, new games.
 
-`serve` is all that one machine does in a batch, without touching Python. It follows ale-py's `AtariVectorEnv`, including what its buffers hold when an episode ends in the middle of a step:
+It follows ale-py's `AtariVectorEnv`, including what its buffers hold when an episode ends in the middle of a step:
 
 * the last two frames of a step are pooled; an episode that ends earlier shows the last picture once more;
 * one that ends *in* the last frame shows the frame before it, pooled with the last step's picture.
@@ -11,7 +11,7 @@ So the grey picture of the last step is kept (`raw`, `source`), at the price of 
 from __future__ import annotations
 
 import numpy as np
-from numpy import int32, int64, uint8
+from numpy import int64
 
 from .controls import PADDLE_STEP
 from .environment import act, power_on, start_game
@@ -19,10 +19,8 @@ from .games import FIRE, G_LIVES, G_TERMINAL, NOOP
 from .layout import (
     P_ALWAYS_DRAW,
     S_BUFFER,
-    S_EPISODE_FRAMES,
     S_PADDLE_WANT,
     S_PARTIAL,
-    S_TOTAL_FRAMES,
     WORDS,
 )
 from .resize import resize_codes, resize_gray
@@ -68,8 +66,8 @@ def show_stale(p, luts, screen, raw, source, frame, channels):
 
 
 @device
-def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed):
-    """Start a game, press FIRE where it is an action, wait some frames. A seed switches power off and on first."""
+def start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed):
+    """Start a game. A seed switches power off and on first."""
     game = o[O_GAME]
     if seed >= 0:
         mt_seed(mt, seed)
@@ -77,8 +75,13 @@ def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noo
         power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system)
         start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
     start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+
+
+@device
+def get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e, o, sticky):
+    """After the start: press FIRE where it is an action, wait some frames; then it is the agent's turn."""
+    game, always = o[O_GAME], prop[P_ALWAYS_DRAW]
     noops = mt_below(mt_noops, o[O_NOOPS]) if o[O_NOOPS] > 0 else 0
-    always = prop[P_ALWAYS_DRAW]
     if o[O_FIRE]:
         noops -= 1
         act(s, ram, rom, dec, prop, log, screen, game, g, mt, FIRE, sticky, 1 if noops <= 0 else always)
@@ -86,6 +89,7 @@ def new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noo
         act(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, 1 if k == noops - 1 else always)
         if g[G_TERMINAL]:
             start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+    e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
 
 
 @device
@@ -139,8 +143,9 @@ def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action
     view = WHOLE if whole else STALE if late and pool else AGAIN
     e[E_LIVES] = g[G_LIVES]
     ended = over or ((o[O_LIFE_FLAG] or o[O_EPISODIC]) and lost)
-    cut = e[E_ELAPSED] >= o[O_MOST_FRAMES] and not ended
-    e[E_OVER] = 1 if over or cut or (o[O_EPISODIC] and lost) else 0
+    time_up = e[E_ELAPSED] >= o[O_MOST_FRAMES]
+    cut = time_up and not ended
+    e[E_OVER] = 1 if over or time_up or (o[O_EPISODIC] and lost) else 0
     if o[O_CLIP]:
         reward = min(max(reward, -1), 1)
     return reward, ended, cut, view, other
@@ -149,75 +154,5 @@ def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action
 @device
 def begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, e, o, sticky, seed):
     """A new game, ready for its first step."""
-    new_game(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
-    e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
-
-
-@device
-def serve(
-    b, m, command, seed, action, strength,
-    state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
-    rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
-    log, scratch, spare, shared_screen,
-    obs, final_obs, results, terminated, truncated,
-):  # fmt: skip
-    """One place of a batch: machine m carries out a command; its stack goes to `obs`, the rest to column b of the results."""
-    channels, stack = o[O_CHANNELS], o[O_STACK]
-    s, ram, g, e = state[m], ram_[m], g_[m], e_[m]
-    # Frames that are drawn are drawn whole, so machines can share a thread's screen; a few games need their own.
-    screen = screen_[m] if screen_.shape[0] > 0 else shared_screen
-    mt, frames, raw, source = mt_[m], frames_[m], raw_[m], source_[m]
-    reward, ended, cut = 0, False, False
-    if command == STEP and e[E_OVER]:
-        command = RESET
-    if command == STEP:
-        reward, ended, cut, view, other = play(
-            s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action_set[action], strength
-        )
-        before = e[E_SLOT]
-        slot = (before + 1) % stack
-        e[E_SLOT] = slot
-        pooled = spare if other == 2 else screen[other]
-        if view == WHOLE:
-            show(p, luts, screen[s[S_BUFFER]], pooled, raw, source, scratch, frames[slot], channels)
-        elif view == STALE:
-            show_stale(p, luts, pooled, raw, source, frames[slot], channels)
-        else:
-            for x in range(o[O_FRAME_BYTES]):
-                frames[slot, x] = frames[before, x]
-        if o[O_SAME_STEP] and e[E_OVER]:
-            stack_into(frames, slot, final_obs)
-            command = RESET
-    if command in (RESET, SEEDED_RESET):
-        seed = seed if command == SEEDED_RESET else -1
-        begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system_[m], mt_noops_[m], e, o, sticky, seed)
-        for k in range(stack - 1):
-            for x in range(o[O_FRAME_BYTES]):
-                frames[k, x] = uint8(0)
-        now = screen[s[S_BUFFER]]
-        show(p, luts, now, now, raw, source, scratch, frames[stack - 1], channels)
-    stack_into(frames, e[E_SLOT], obs)
-    results[R_REWARD, b] = int32(reward)
-    results[R_LIVES, b] = g[G_LIVES]
-    results[R_FRAMES, b] = int32(s[S_TOTAL_FRAMES])
-    results[R_EPISODE_FRAMES, b] = int32(s[S_EPISODE_FRAMES])
-    terminated[b], truncated[b] = ended, cut
-
-
-@device
-def run(
-    order, ids, commands, seeds, actions, strengths,
-    state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
-    rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
-    log, scratch, spare, shared_screen,
-    obs, final_obs, results, terminated, truncated,
-):  # fmt: skip
-    """A whole batch, one place after the other: what `crew.work` does with many threads. It takes arrays, so indices can be checked."""
-    for b in order:
-        serve(
-            b, ids[b], commands[b], seeds[b], actions[b], strengths[b],
-            state, ram_, screen_, g_, mt_, mt_system_, mt_noops_, e_, frames_, raw_, source_,
-            rom, dec, prop, ntsc, o, sticky, action_set, p, luts,
-            log, scratch, spare, shared_screen,
-            obs[b], final_obs[b], results, terminated, truncated,
-        )  # fmt: skip
+    start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
+    get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e, o, sticky)

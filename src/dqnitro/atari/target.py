@@ -181,7 +181,7 @@ def _pointer_typed(typing_context: Any, at: Any) -> Any:
     return types.voidptr(types.int64), build
 
 
-pointer: Any = intrinsic(_pointer_typed)
+_pointer: Any = intrinsic(_pointer_typed)
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
@@ -208,23 +208,45 @@ def _add32(a, b):
 
 
 def _as_state(at):
-    return carray(pointer(at), (1024,), np.int64)
+    return carray(_pointer(at), (1024,), np.int64)
 
 
 def _as_bytes(at):
-    return carray(pointer(at), (65536,), np.uint8)
+    return carray(_pointer(at), (65536,), np.uint8)
 
 
 def _as_words(at):
-    return carray(pointer(at), (65536,), np.uint32)
+    return carray(_pointer(at), (65536,), np.uint32)
 
 
 def _as_int32(at):
-    return carray(pointer(at), (1024,), np.int32)
+    return carray(_pointer(at), (1024,), np.int32)
 
 
 def _as_screen(at):
-    return carray(pointer(at), (2, ROWS, WORDS), np.uint64)
+    return carray(_pointer(at), (2, ROWS, WORDS), np.uint64)
+
+
+# Machines that share instructions (a warp) wait for one another at `meet`: those that `together` has counted, all of them.
+
+
+def _together():
+    return 0
+
+
+def _meet(lanes):
+    pass
+
+
+# A mask's word is a number of the state like any other here; where those are narrower, it is two.
+
+
+def _get_word(s_at, at):
+    return np.uint64(as_state(s_at)[at])
+
+
+def _put_word(s_at, at, word):
+    as_state(s_at)[at] = np.int64(word)
 
 
 # Checks need real arrays with real sizes: there, units are ordinary functions and an array is its own handle.
@@ -235,7 +257,13 @@ add32: Any = device(_add32)
 address: Any = device(_same if CHECKED else _address)
 as_state: Any = device(_same if CHECKED else _as_state)
 as_bytes: Any = device(_same if CHECKED else _as_bytes)
-as_ram = as_bytes
+as_ram, as_log = as_bytes, as_state
+get_word: Any = inlined(_get_word)
+put_word: Any = inlined(_put_word)
+MEETS = False  # a core has one machine at a time
+together: Any = device(_together)
+meet: Any = device(_meet)
+wide = device  # needs numbers of 64 bits, whatever a target does with the others
 as_words: Any = device(_same if CHECKED else _as_words)
 as_int32: Any = device(_same if CHECKED else _as_int32)
 as_screen: Any = device(_same if CHECKED else _as_screen)

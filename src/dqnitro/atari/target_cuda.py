@@ -15,18 +15,34 @@ from numba.core import cgutils
 from numba.cuda import libdevice, types
 from numba.cuda.extending import intrinsic
 
-from .layout import ROWS, WORDS
+from .layout import ROWS, S_MASK_P0, S_SIZE, WORDS
+from .narrow import as_narrow
 from .trees import as_trees
 
 LANES = 32  # machines in a group
+WORDS_OF_MASKS = 18  # three for each of six objects: their upper halves follow the state
+STATE_ROWS = S_SIZE + WORDS_OF_MASKS
+# Modules whose numbers have 32 bits here: a register of a GPU has no more. The others run once a frame, or work on masks.
+NARROW = {"loop", "phases", "tia", "motion", "cpu", "bus", "cartridge", "shrink"}
+
+
+def _rewritten(function: Any) -> Any:
+    function = as_trees(function)
+    if function.__module__.rpartition(".")[2] in NARROW:
+        return as_narrow(function, types.int32)
+    return function
 
 
 def device(function: Any) -> Any:
-    return cuda.jit(device=True)(as_trees(function))
+    return cuda.jit(device=True)(_rewritten(function))
 
 
 def inlined(function: Any) -> Any:
-    return cuda.jit(device=True, forceinline=True)(as_trees(function))
+    return cuda.jit(device=True, forceinline=True)(_rewritten(function))
+
+
+def wide(function: Any) -> Any:
+    return cuda.jit(device=True, forceinline=True)(function)
 
 
 UNITS: dict[str, str] = {}  # PTX of each unit and kernel, by its name in the linked program
@@ -44,7 +60,7 @@ def unit(function: Any) -> Any:
     """Compile now, as a function of its own that is called, not copied into its callers; all numbers are int64."""
     name = f"dqnitro_{function.__name__}"
     signature = types.int64(*(types.int64,) * function.__code__.co_argcount)
-    UNITS[name] = _ptx(as_trees(function), signature, device=True, abi="c", abi_info={"abi_name": name})
+    UNITS[name] = _ptx(_rewritten(function), signature, device=True, abi="c", abi_info={"abi_name": name})
     return cuda.declare_device(name, signature, abi="c")
 
 
@@ -130,9 +146,37 @@ def add32(a, b):
     return libdevice.fadd_rn(a, b)
 
 
+MEETS = True
+
+
+@wide
+def together():
+    return cuda.activemask()
+
+
+@wide
+def meet(lanes):
+    cuda.syncwarp(lanes)
+
+
+@wide
+def get_word(s_at, at):
+    s = as_state(s_at)
+    return types.uint64(types.uint32(s[at])) | (types.uint64(types.uint32(s[at + UPPER])) << types.uint64(32))
+
+
+@wide
+def put_word(s_at, at, word):
+    s = as_state(s_at)
+    s[at] = types.int32(word)
+    s[at + UPPER] = types.int32(word >> types.uint64(32))
+
+
+UPPER = S_SIZE - S_MASK_P0
 address = intrinsic(_address_typed)
 as_table = intrinsic(_table_typed)
-as_state = _array(types.int64, (1024,), (8 * LANES,), "A")
+as_state = _array(types.int32, (1024,), (4 * LANES,), "A")
+as_log = _array(types.int64, (1024,), (8 * LANES,), "A")
 as_ram = _array(types.uint8, (256,), (LANES,), "A")
 as_bytes = _array(types.uint8, (65536,), (1,), "C")
 as_words = _array(types.uint32, (65536,), (4,), "C")

@@ -18,7 +18,7 @@ from .layout import *
 from .masks import REVERSED
 from .motion import motion, reset_class, reset_position, wrap
 from .picture import BL, M0, M1, P0, P1, PAIRS, PF, evaluate
-from .target import as_state, device, inlined, unit
+from .target import MEETS, as_log, as_state, device, inlined, meet, together, unit, wide
 
 # The beam is brought this many clocks past a store before its register changes (PF: by cycle in the line).
 DELAY = np.zeros(64, np.int64)
@@ -36,6 +36,22 @@ LOGGED[0x04:0x15] = 1
 LOGGED[0x1B:0x2D] = 1
 
 ARK_STEPS = np.array([18, 33, 0, 17], np.int64)
+
+
+@wide
+def log_entry(cycle, reg, value):
+    return (np.int64(cycle) << 16) | (reg << 8) | value
+
+
+@wide
+def entry_cycle(entry):
+    return entry >> 16
+
+
+@wide
+def entry_rest(entry):
+    """The register in bits 8..13, the value below."""
+    return entry & 0x3FFF
 
 
 @inlined
@@ -300,10 +316,81 @@ def same(s_at, reg, value):
     return False
 
 
-@unit
-def replay_unit(s_at, prop_at, log_at, until, screen_at):
-    """Apply the logged stores, then bring picture and collisions up to clock `until`."""
-    s, prop, log = as_state(s_at), as_state(prop_at), as_state(log_at)
+@inlined
+def takes_effect(s_at, reg, cycle):
+    """The clock up to which the beam still sees the old value of a register that is stored in this cycle."""
+    s = as_state(s_at)
+    t = 3 * cycle + DELAY[reg]
+    if 0x0D <= reg <= 0x0F:
+        t += PF_DELAY[cycle & 3]  # 76 is a multiple of 4
+    elif reg == 0x10:
+        if reset_class(reset_position(3 * (cycle % 76), 3), s[S_POS_P0], s[S_NUSIZ0] & 7) > 0:
+            t += 11
+    elif reg == 0x11 and reset_class(reset_position(3 * (cycle % 76), 3), s[S_POS_P1], s[S_NUSIZ1] & 7) > 0:
+        t += 11
+    return t
+
+
+@inlined
+def must_close(s_at, reg, value, draw):
+    """Does this store change what is seen from here on?"""
+    shows = SHOWS[reg]
+    return (shows == 1 or (shows == 2 and draw)) and not same(s_at, reg, value)
+
+
+@inlined
+def replay_together(s_at, prop_at, log_at, until, screen_at):
+    """`replay_apart` for machines that share a warp: one piece of the beam's way at a time, so that they meet in `close`."""
+    s, prop, log = as_state(s_at), as_state(prop_at), as_log(log_at)
+    logged = s[S_LOGGED]
+    s[S_LOGGED] = 0
+    drawn, start, end = s[S_DRAWN], s[S_START], s[S_END]
+    draw = s[S_DRAW] != 0
+    height = prop[P_HEIGHT]
+    i, fresh, t, reg, value, cycle = 0, True, 0, 0, 0, 0
+    while i <= logged:
+        lanes = together()
+        last = i == logged
+        if fresh:
+            reg, value, cycle, t = 0, 0, 0, until
+            if not last:
+                entry = log[i]
+                rest, cycle = entry_rest(entry), entry_cycle(entry)
+                reg, value = rest >> 8, rest & 0xFF
+                t = takes_effect(s_at, reg, cycle)
+        # ---- to the end of the line, or to t
+        h, line_ends, closes = 0, False, False
+        if start <= t and drawn < end:
+            line = s[S_LINE_START]
+            t = min(t, end) if t > drawn else t
+            line_ends = t > drawn and t > line + 228
+            if line_ends:
+                h, closes = 160, True
+            else:
+                drawn = max(drawn, t)
+                h = min(max(drawn - line - 68, 0), 160)
+                if h > s[S_FROM]:
+                    closes = last or drawn == end or must_close(s_at, reg, value, draw)
+        meet(lanes)
+        if closes:
+            close(s_at, screen_at, h, draw and s[S_ROW] < height)
+        meet(lanes)
+        fresh = not line_ends
+        if line_ends:
+            end_of_line(s_at)
+        else:
+            i += 1
+            if not last:
+                if SHOWS[reg]:
+                    s[S_SETTLED] = 0
+                store(s_at, prop_at, reg, value, cycle)
+        meet(lanes)
+    s[S_DRAWN] = drawn
+
+
+@inlined
+def replay_apart(s_at, prop_at, log_at, until, screen_at):
+    s, prop, log = as_state(s_at), as_state(prop_at), as_log(log_at)
     logged = s[S_LOGGED]
     s[S_LOGGED] = 0
     drawn, start, end = s[S_DRAWN], s[S_START], s[S_END]
@@ -315,15 +402,9 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
         t = until
         if not last:
             entry = log[i]
-            reg, value, cycle = (entry >> 8) & 63, entry & 0xFF, entry >> 16
-            t = 3 * cycle + DELAY[reg]
-            if 0x0D <= reg <= 0x0F:
-                t += PF_DELAY[cycle & 3]  # 76 is a multiple of 4
-            elif reg == 0x10:
-                if reset_class(reset_position(3 * (cycle % 76), 3), s[S_POS_P0], s[S_NUSIZ0] & 7) > 0:
-                    t += 11
-            elif reg == 0x11 and reset_class(reset_position(3 * (cycle % 76), 3), s[S_POS_P1], s[S_NUSIZ1] & 7) > 0:
-                t += 11
+            rest, cycle = entry_rest(entry), entry_cycle(entry)
+            reg, value = rest >> 8, rest & 0xFF
+            t = takes_effect(s_at, reg, cycle)
         # ---- bring the beam to t
         if start <= t and drawn < end:
             line = s[S_LINE_START]
@@ -338,8 +419,7 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
             # ---- evaluate what this store would change
             h = min(max(drawn - line - 68, 0), 160)
             if h > s[S_FROM]:
-                shows = SHOWS[reg]
-                if last or drawn == end or ((shows == 1 or (shows == 2 and draw)) and not same(s_at, reg, value)):
+                if last or drawn == end or must_close(s_at, reg, value, draw):
                     close(s_at, screen_at, h, draw and s[S_ROW] < height)
         if last:
             break
@@ -347,4 +427,13 @@ def replay_unit(s_at, prop_at, log_at, until, screen_at):
             s[S_SETTLED] = 0
         store(s_at, prop_at, reg, value, cycle)
     s[S_DRAWN] = drawn
+
+
+@unit
+def replay_unit(s_at, prop_at, log_at, until, screen_at):
+    """Apply the logged stores, then bring picture and collisions up to clock `until`."""
+    if MEETS:
+        replay_together(s_at, prop_at, log_at, until, screen_at)
+    else:
+        replay_apart(s_at, prop_at, log_at, until, screen_at)
     return 0

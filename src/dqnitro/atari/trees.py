@@ -93,5 +93,5 @@ def as_trees(function: Callable[..., Any]) -> Callable[..., Any]:
     code = compile(ast.fix_missing_locations(tree), inspect.getfile(function), "exec")
     exec(code, function.__globals__, scope)  # our own source, rewritten
     rewritten = scope[function.__name__]
-    rewritten.__module__ = function.__module__
+    rewritten.__module__, rewritten.__source__ = function.__module__, ast.unparse(tree)
     return rewritten

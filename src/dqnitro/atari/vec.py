@@ -15,13 +15,28 @@ from collections import deque
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize, roms, stepper
-from .batches import Batch, Buffers, check, machine_of, make_memory, make_scratch, make_workers, seeds_of
+from .batches import (
+    Batch,
+    Buffers,
+    check,
+    check_state,
+    machine_of,
+    make_memory,
+    make_scratch,
+    make_workers,
+    pixels,
+    restore,
+    restore_one,
+    saved,
+    seeds_of,
+)
 from .options import chosen_of, make_options
+from .starts import make_start
 from .stick import from_stick, stick_space
 
 # A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
@@ -92,24 +107,25 @@ class AtariVec(VectorEnv):
             same_step=self._same_step, channels=channels, frame_bytes=frame_bytes,
         )  # fmt: skip
         self._unused_final: np.ndarray | None = None
-        own_screens = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
-        self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, own_screens)
+        keeps = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
+        self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, keeps)
 
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
-        self.single_observation_space = Box(0, 255, shape, np.uint8)
+        self.single_observation_space = pixels(shape)
         self.single_action_space = stick_space() if continuous else Discrete(len(self._actions))
-        self.observation_space = batch_space(self.single_observation_space, self.batch_size)
+        self.observation_space = pixels((self.batch_size, *shape))
         self.action_space = batch_space(self.single_action_space, self.batch_size)
 
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         threads = min(num_threads or cores, self.batch_size)
+        self._first = make_start()
         scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
         shared = (*self._memory.values(), *self._rom, self._prop, self._ntsc, self._options, self._sticky, self._actions,
-                  self._plan, self._luts)  # fmt: skip
+                  self._plan, self._luts, self._first)  # fmt: skip
         slots = num_envs // self.batch_size + 1  # batches under way at a time: no two of them with the same machine
         self._workers = make_workers(shared, scratch, threads, slots, thread_affinity_offset)
         n = self.batch_size
-        self._in_order, self._no_commands, self._no_seeds = np.arange(n), np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._in_order, self._all_step, self._no_seeds = np.arange(n), np.full(n, stepper.STEP), np.zeros(n, np.int64)
         self._full_strength = np.ones(n, np.float32)
         self._late: np.ndarray | None = None  # environments whose next step is a new game, if there are any
         self._buffers = Buffers((self.batch_size, *shape))
@@ -141,7 +157,7 @@ class AtariVec(VectorEnv):
         given[chosen] = seeds
         if self.batch_size == self.num_envs:
             ids = np.arange(self.num_envs, dtype=np.int32)
-            batch = Batch(self, self._in_order, 0, ids, commands, given, self._no_commands, self._full_strength)
+            batch = Batch(self, self._in_order, 0, ids, commands, given, self._no_seeds, self._full_strength)
             self._workers.run(batch)
             obs, _, _, _, info = self._collect(batch)
         else:
@@ -203,7 +219,7 @@ class AtariVec(VectorEnv):
             "options": self._options.copy(),
             "last_ids": last.copy(),
             "waiting": waiting,
-            **{k: v.copy() for k, v in self._memory.items()},
+            **saved(self._memory),
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
@@ -213,13 +229,9 @@ class AtariVec(VectorEnv):
                 f"this state is of {state['game']} with options {state['options'].tolist()}; here is {self.game.name} "
                 f"with {self._options.tolist()}. hint: build the environment with the arguments it was saved with"
             )
-        for key, array in self._memory.items():
-            if array.shape != state[key].shape:
-                shapes = f"{state[key].shape} in the state, {array.shape} here"
-                raise ValueError(f"{key} has shape {shapes}. hint: is num_envs the same?")
+        check_state(self._memory, state)
         self._drop_flight()
-        for key, array in self._memory.items():
-            array[...] = state[key]
+        restore(self._memory, state)
         self._waiting = [(int(i), int(c), int(s), int(a), f) for i, c, s, a, f in state["waiting"].tolist()]
         self._last_ids = state["last_ids"].astype(np.int32) if len(state["last_ids"]) else None
 
@@ -229,9 +241,7 @@ class AtariVec(VectorEnv):
             raise RuntimeError("put_state() while a step is under way. hint: call recv() first")
         if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._options):
             raise ValueError("this state is of another game or has other options. hint: same arguments but num_envs=1")
-        for key, array in self._memory.items():
-            if len(array):  # without screens of their own machines share their thread's
-                array[i] = state[key][0]
+        restore_one(self._memory, i, state)
 
     # ---- batches
 
@@ -253,7 +263,7 @@ class AtariVec(VectorEnv):
         if actions.min() < 0 or actions.max() >= len(self._actions):
             raise ValueError(f"actions must be in 0..{len(self._actions) - 1}, got {actions}. hint: see action_space")
         # a new game takes as long as some 25 steps: whoever has one begins first, so that nobody waits for it at the end
-        order, long, commands = self._in_order, 0, self._no_commands
+        order, long, commands = self._in_order, 0, self._all_step
         if look is not None and look.any():
             commands = np.where(look, stepper.LOOK, stepper.STEP)
         elif self._late is not None:

@@ -6,24 +6,30 @@ step, so that a CUDA graph can record steps and nothing is copied. `clone()` wha
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from . import games, layout, palette, resize_plan, roms, stepper
 from .batches import check, machine_of, seeds_of
 from .cuda import check_memory, kernels, require
+from .micro import microcode
 from .options import chosen_of, make_options
 from .rng import MT_SIZE
+from .shrink import MOST_TAPS
 from .stick import STICK, from_stick, stick_space
 
 LANES = 32
-WARPS_PER_PROCESSOR = 8  # that many fit with the registers a machine needs
+WORDS_OF_MASKS = 18  # see target_cuda
+WARPS_PER_PROCESSOR = 8  # of machines that are alone in their warp, or nearly
+WARPS_TOGETHER = 4  # in a block, where warps are full
 SHOW_THREADS = 256
+TOGETHER_FROM = 4  # machines in a warp, for which `phases` is the quicker loop
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
 ARRAYS = (
     "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
@@ -103,7 +109,6 @@ class CudaVec(VectorEnv):
         torch = self._torch = require(number)
         self.device = torch.device(device)
         self._index = torch.cuda.current_device() if number is None else number
-        self._kernels = kernels(self._index)
         self.game = games.game(game)
         self.num_envs, self.resets_aside = num_envs, resets_aside
         self.continuous, self.continuous_action_threshold = continuous, continuous_action_threshold
@@ -126,28 +131,38 @@ class CudaVec(VectorEnv):
         shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
         self.single_observation_space = Box(0, 255, shape, np.uint8)
         self.single_action_space = stick_space() if continuous else Discrete(len(actions))
-        self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._allocate(rom.height, shape, channels)
-        (image, dec), prop, ntsc = machine
-        self._put(rom=image, dec=dec.view(np.int32), options=options, action_set=actions, luts=luts.reshape(-1))
-        self._put(prop=np.repeat(prop[:, None], LANES, 1), ntsc=np.repeat(ntsc[:, None], LANES, 1))
-        self._put(rows=np.arange(layout.ROWS, dtype=np.int32))
-        self._put(**{k: getattr(p, k) for k in ARRAYS[-8:]})
-        self._tensors["strengths"].fill_(1.0)
         processors = torch.cuda.get_device_properties(self._index).multi_processor_count
         wanted = -(-num_envs // (processors * WARPS_PER_PROCESSOR))
         self.machines_per_warp = machines_per_warp or min(LANES, 1 << (wanted - 1).bit_length())
+        (image, dec), prop, ntsc = machine
+        together = self.machines_per_warp >= TOGETHER_FROM
+        prop[layout.P_TOGETHER] = ntsc[layout.P_TOGETHER] = together
+        if together:
+            dec = microcode(image, prop)
+        self._kernels = kernels(self._index, together)
+        self._put(rom=image, dec=dec.view(np.int32), options=options, action_set=actions, luts=luts.reshape(-1))
+        for name, numbers in (("prop", prop), ("ntsc", ntsc)):
+            self._put(**{name: np.repeat(numbers.astype(np.int32)[:, None], LANES, 1)})
+        self._put(rows=np.arange(layout.ROWS, dtype=np.int32))
+        self._put(**{k: getattr(p, k) for k in ARRAYS[-8:]})
+        self._tensors["strengths"].fill_(1.0)
         self._at = torch.tensor(
             [self._tensors[k].data_ptr() if k in self._tensors else 0 for k in ARRAYS], dtype=torch.int64, device=device
         )
+
+    @functools.cached_property
+    def observation_space(self) -> Space[Any]:  # type: ignore[override]
+        """Made when somebody asks: its bounds are as large as the observations, gigabytes for many machines."""
+        return batch_space(self.single_observation_space, self.num_envs)
 
     def _allocate(self, height: int, shape: tuple[int, ...], channels: int) -> None:
         torch, n = self._torch, self.num_envs
         groups = -(-n // LANES)
         i32, i64, u8 = torch.int32, torch.int64, torch.uint8
         sizes: dict[str, tuple[tuple[int, ...], Any]] = {
-            "state": ((groups, layout.S_SIZE, LANES), i64),
+            "state": ((groups, layout.S_SIZE + WORDS_OF_MASKS, LANES), i32),
             "ram": ((groups, 256, LANES), u8),
             "log": ((groups, layout.LOG_SIZE, LANES), i64),
             "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
@@ -216,15 +231,17 @@ class CudaVec(VectorEnv):
     def _grid(self, n: int, per_warp: int) -> tuple[int, int]:
         """Blocks of as many warps as fit a processor: the others stay free for whoever shares the card."""
         warps = -(-n // per_warp)
-        together = min(WARPS_PER_PROCESSOR, warps)
+        together = min(WARPS_TOGETHER if per_warp == LANES else WARPS_PER_PROCESSOR, warps)
         return -(-warps // together), LANES * together
 
     def launch_show(self) -> None:
         p = self._plan
-        self._kernels.launch(
-            "show_kernel", self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, p.kind, p.height,
-            p.out_height, p.out_width, p.total,
-        )  # fmt: skip
+        sizes = p.height, p.out_height, p.out_width, p.total
+        if p.kind == resize_plan.INTEGER and p.x_taps.max() <= MOST_TAPS:
+            name, numbers = "shrink_kernel", sizes
+        else:
+            name, numbers = "show_kernel", (p.kind, *sizes)
+        self._kernels.launch(name, self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, *numbers)
 
     def launch_admit(self) -> None:
         """Machines whose game has begun aside come back; those that wait are handed to `launch_starts`."""

@@ -1,0 +1,127 @@
+"""All that one machine does in a batch, on a CPU: its step or its new game, the observation, the results."""
+
+from __future__ import annotations
+
+from numpy import int32, uint8
+
+from .games import G_LIVES
+from .keeping import keep_generators, load, recall, remember, store, take_generators
+from .layout import P_ALWAYS_DRAW, S_BUFFER, S_EPISODE_FRAMES, S_PARTIAL, S_TOTAL_FRAMES
+from .starts import keep_start, start_from
+from .stepper import (
+    E_OVER,
+    E_SLOT,
+    LOOK,
+    O_CHANNELS,
+    O_FRAME_BYTES,
+    O_SAME_STEP,
+    O_STACK,
+    R_EPISODE_FRAMES,
+    R_FRAMES,
+    R_LIVES,
+    R_REWARD,
+    RESET,
+    SEEDED_RESET,
+    STALE,
+    STEP,
+    WHOLE,
+    get_ready,
+    play,
+    show,
+    show_stale,
+    stack_into,
+    start,
+)
+from .target import device
+
+
+@device
+def serve(
+    b, m, command, seed, action, strength,
+    state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
+    rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
+    log, scratch, spare, screen, raw1, source1, mt1,
+    obs, final_obs, results, terminated, truncated,
+):  # fmt: skip
+    """Place b of a batch: machine m carries out a command; its stack goes to `obs`, the rest to column b of the results.
+
+    Frames that are drawn are drawn whole, so machines can share a thread's `screen`; in a few games they keep their own.
+    """
+    channels, stack = o[O_CHANNELS], o[O_STACK]
+    s, ram, g, e, mt, frames = state[m], ram_[m], g_[m], e_[m], mt_[m], frames_[m]
+    keeps = len(kept_) > 0
+    raw, source = raw1 if keeps else raw_[m], source1 if keeps else source_[m]
+    reward, ended, cut = 0, False, False
+    if command == STEP and e[E_OVER]:
+        command = RESET
+    if command == STEP:
+        # where frames that nobody sees are not drawn, only an unfinished one goes on
+        if keeps and (prop[P_ALWAYS_DRAW] or s[S_PARTIAL]):
+            load(screen_[m], screen)
+        reward, ended, cut, view, other = play(
+            s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action_set[action], strength
+        )
+        before = e[E_SLOT]
+        slot = (before + 1) % stack
+        e[E_SLOT] = slot
+        pooled = spare if other == 2 else screen[other]
+        if view == WHOLE:
+            show(p, luts, screen[s[S_BUFFER]], pooled, raw, source, scratch, frames[slot], channels)
+            if keeps:
+                remember(kept_[m], spares, owners, screen, spare, s[S_BUFFER], other)
+        elif view == STALE:
+            # after this picture, as after one that is shown again, no step asks for it before a whole one was shown
+            if keeps:
+                recall(kept_[m], spares, screen_[m], luts, raw, source, channels)
+            show_stale(p, luts, pooled, raw, source, frames[slot], channels)
+        else:
+            for x in range(o[O_FRAME_BYTES]):
+                frames[slot, x] = frames[before, x]
+        if o[O_SAME_STEP] and e[E_OVER]:
+            stack_into(frames, slot, final_obs)
+            command = RESET
+    if command in (RESET, SEEDED_RESET):
+        seed = seed if command == SEEDED_RESET else -1
+        mt_machine, mt_noops = mt1[0] if keeps else mt_machine_[m], mt1[1] if keeps else mt_noops_[m]
+        if keeps:
+            take_generators(kept_[m], seed, mt_machine, mt_noops)
+        if seed < 0 or not start_from(first, seed, s, ram, g, mt_machine, mt, mt_noops, screen):
+            start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_machine, mt_noops, o, sticky, seed)
+            if seed >= 0:
+                keep_start(first, s, ram, g, mt_machine, mt, screen)
+        get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_machine, mt_noops, e, o, sticky)
+        for k in range(stack - 1):
+            for x in range(o[O_FRAME_BYTES]):
+                frames[k, x] = uint8(0)
+        now = screen[s[S_BUFFER]]
+        show(p, luts, now, now, raw, source, scratch, frames[stack - 1], channels)
+        if keeps:
+            keep_generators(kept_[m], mt_machine, mt_noops)
+            remember(kept_[m], spares, owners, screen, spare, s[S_BUFFER], s[S_BUFFER])
+    if keeps and command != LOOK:
+        store(screen, screen_[m])
+    stack_into(frames, e[E_SLOT], obs)
+    results[R_REWARD, b] = int32(reward)
+    results[R_LIVES, b] = g[G_LIVES]
+    results[R_FRAMES, b] = int32(s[S_TOTAL_FRAMES])
+    results[R_EPISODE_FRAMES, b] = int32(s[S_EPISODE_FRAMES])
+    terminated[b], truncated[b] = ended, cut
+
+
+@device
+def run(
+    order, ids, commands, seeds, actions, strengths,
+    state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
+    rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
+    log, scratch, spare, screen, raw1, source1, mt1,
+    obs, final_obs, results, terminated, truncated,
+):  # fmt: skip
+    """A whole batch, one place after the other: what `crew.work` does with many threads. It takes arrays, so indices can be checked."""
+    for b in order:
+        serve(
+            b, ids[b], commands[b], seeds[b], actions[b], strengths[b],
+            state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
+            rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
+            log, scratch, spare, screen, raw1, source1, mt1,
+            obs[b], final_obs[b], results, terminated, truncated,
+        )  # fmt: skip
