@@ -118,7 +118,13 @@ def test_first_frames_of_a_game_equal_ale(game: str, frameskip: int) -> None:
 
 def test_a_life_lost_in_the_step_in_which_time_is_up() -> None:
     """`life_loss_info` calls that terminated, not truncated; the game is over all the same."""
-    options = {"frameskip": 6, "noop_max": 0, "use_fire_reset": False, "life_loss_info": True, "full_action_space": True}
+    options = {
+        "frameskip": 6,
+        "noop_max": 0,
+        "use_fire_reset": False,
+        "life_loss_info": True,
+        "full_action_space": True,
+    }
     options |= {"repeat_action_probability": 0.9, "max_num_frames_per_episode": 105}
     side_by_side("breakout", 20, n=2, seed=0, **options)
 
