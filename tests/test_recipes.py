@@ -1,6 +1,7 @@
 """`auto` chooses a runner for the machine that is described, says why, and what it chooses is a config that can run."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -145,3 +146,16 @@ def test_an_old_card_is_not_asked_for_what_it_cannot(monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None, c=capability: c)
         assert bool(needs_bfloat16(config)) is bfloat16
         assert ("7.0 or newer" in (needs_compiler(config) or "")) is compile_
+
+
+def test_few_cores_learn_with_one_thread_each_unless_told_otherwise(monkeypatch):
+    use(monkeypatch, Here(2))
+    monkeypatch.setattr("dqnitro.machine.usable_cores", lambda: 2)
+    for name in ("fast", "auto"):
+        plan = recipes.untuned(name, "pong")
+        assert plan.rungs[-2:] == recipes.FEW_CORES_RUNGS or set(recipes.FEW_CORES_RUNGS) <= set(plan.left_out)
+        if "side-by-side" in plan.rungs:
+            assert plan.config().torch_threads == 1 and "fused-adam" not in plan.config().wrappers
+            assert replace(plan, base=plan.base.replace(torch_threads=3)).config().torch_threads == 3
+    monkeypatch.setattr("dqnitro.machine.usable_cores", lambda: 16)
+    assert not set(recipes.FEW_CORES_RUNGS) & set(recipes.untuned("fast", "pong").rungs)

@@ -31,6 +31,7 @@ ON_DEVICE: dict[str, Any] = {
     "n_envs": 256
 }  # what is other where the card plays as well: it emulates many as quickly as few
 ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile")
+FEW_CORES_RUNGS = ("side-by-side", "one-pass-adam")
 MANY_CORES = 8  # from so many on the cores play as quickly as a card learns: runner hybrid
 
 
@@ -132,8 +133,16 @@ def _fast(env_id: str) -> Plan:
     """The baseline's run, but for rounding, as fast as one process gets it."""
     wanted = (
         "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches",
+        *FEW_CORES_RUNGS * few_cores(),
     )  # fmt: skip
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
+
+
+def few_cores() -> bool:
+    """So few that threads which share every product of a batch of 32 wait for each other more than they help."""
+    from dqnitro.machine import usable_cores
+
+    return 2 <= usable_cores() < 4  # measured with two
 
 
 def choose_runner(here: Here) -> tuple[str, str]:
@@ -163,7 +172,7 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
     small = ("small-frame", "small-network") if atari_game(env_id) in SEEN_SMALL else ()
     wanted = (
         "frame-replay", "console", "eight-envs", "four-steps-per-update", *small, "three-step", "double", "quick-rate",
-        "fused-adam", "channels-last", "bfloat16", "distinct-patches",
+        "fused-adam", "channels-last", "bfloat16", "distinct-patches", *FEW_CORES_RUNGS * few_cores(),
     )  # fmt: skip
     if atari_game(env_id) is None:
         return _plan_if_possible("auto", base, wanted)

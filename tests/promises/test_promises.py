@@ -22,6 +22,7 @@ TOLERANCE = {
     "written-out": 1e-2,
     "distinct-patches": 1e-2,
     "one-pass-adam": 1e-4,
+    "side-by-side": 1e-4,
     "float16": 1e-2,
     "cuda-graphs": 1e-4,
     "play-on-cpu": 1e-4,

@@ -74,6 +74,11 @@ def all_on_gpu(c: Config) -> Config:
 # -- why a rung cannot run here
 
 
+def beside_one_thread(config: Config) -> Config:
+    """A second thread for the target's pass, and one thread of torch for each, unless somebody has said how many."""
+    return with_wrapper("side-by-side")(config).replace(torch_threads=config.torch_threads or 1)
+
+
 def first_reason(*needs: Callable[[Config], str | None]) -> Callable[[Config], str | None]:
     return lambda c: next((why for need in needs if (why := need(c))), None)
 

@@ -183,8 +183,10 @@ class Distinct:
         if not fits(copies, obs):
             return self._dense.run(copies, obs)
         key = (tuple(obs.shape), shapes(copies.convolutions))
-        spare = self._spare.setdefault(key, [])
-        kept = spare.pop() if spare else Kept(*key)
+        try:  # in one step: another thread may be in a pass of its own
+            kept = self._spare.setdefault(key, []).pop()
+        except IndexError:
+            kept = Kept(*key)
         kept.read(obs)
         return run(copies, kept), kept
 

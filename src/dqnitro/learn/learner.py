@@ -26,8 +26,7 @@ def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> tuple[Los
     and given what that network says about `batch.obs_t`.
     """
 
-    def given(online: nn.Module, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        out_tm1 = parts.forward(online, batch.obs_tm1)
+    def finish(online: nn.Module, out_tm1: Tensor, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         q_t = dqn.q_values(out_t, atoms)
         selector = dqn.q_values(parts.quiet(online, batch.obs_t), atoms) if config.double else q_t
         if atoms is None:
@@ -41,10 +40,22 @@ def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> tuple[Los
             td = each
         return (each * batch.weight).mean(), td.detach()
 
+    def given(online: nn.Module, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        return finish(online, parts.forward(online, batch.obs_tm1), out_t, batch)
+
     def loss(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         return given(online, parts.quiet(target, batch.obs_t), batch)
 
-    return parts.around_loss(loss), given
+    def loss_beside(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert parts.beside is not None
+        wait = parts.beside.start(parts.quiet, target, batch.obs_t)
+        try:
+            out_tm1 = parts.forward(online, batch.obs_tm1)
+        finally:
+            out_t = wait()
+        return finish(online, out_tm1, out_t, batch)
+
+    return parts.around_loss(loss if parts.beside is None else loss_beside), given
 
 
 def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dqnitro.dqn import ConvNetwork
 from dqnitro.errors import ConfigError
+from dqnitro.learn.beside import Beside
 
 if TYPE_CHECKING:
     from dqnitro.learn.written_out import WrittenOut
@@ -92,6 +93,7 @@ class Parts:
     copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
     step: Stepper
     around_update: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f  # around loss and step, on a GPU
+    beside: Beside | None = None  # a second thread for the target's pass
 
 
 def plain_parts(device: str) -> Parts:
@@ -284,6 +286,15 @@ def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
     )  # fmt: skip
 
 
+def side_by_side(parts: Parts, device: str) -> Parts:
+    """The target's pass in a second thread while the online network's runs."""
+    if torch.device(device).type != "cpu":
+        raise ConfigError(
+            "wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue of work"
+        )
+    return replace(parts, beside=Beside())
+
+
 def compiled(parts: Parts, device: str) -> Parts:
     """`torch.compile` around the loss: forward and backward become a few fused kernels. Costs tens of seconds once."""
     return replace(parts, around_loss=lambda f: torch.compile(parts.around_loss(f), dynamic=False))
@@ -328,6 +339,7 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "bfloat16": bfloat16,
     "written-out": written_out,
     "distinct-patches": distinct_patches,
+    "side-by-side": side_by_side,
     "compile": compiled,
     "cuda-graphs": cuda_graphs,
 }
@@ -335,7 +347,7 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
 EXCLUDE = (
     *(("torchscript", other) for other in ("compile", "float16", "bfloat16", "written-out")),
     *(("float16", other) for other in ("bfloat16", "written-out")),
-    ("written-out", "compile"),
+    *(("compile", other) for other in ("written-out", "side-by-side")),
     *(("distinct-patches", other) for other in ("torchscript", "float16", "written-out", "compile")),
     *(("one-pass-adam", other) for other in ("fused-adam", "float16")),
     # Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
