@@ -25,21 +25,35 @@ def wrapped_env(game: str, seed: int) -> Any:
 
 def ours(config: Config) -> Callable[[float], float]:
     """Samples a second of our loop, environment steps and all."""
+    import torch
+
     from dqnitro.loop import loop, make_agent
 
-    agent = make_agent(
-        config.replace(first_fill_steps=FILL, replay_capacity=CAPACITY, max_steps=0, epsilon_decay_steps=FILL)
-    )
-    ticks = loop(agent)
-    while next(ticks).updates < 5:
-        pass
+    usual = torch.get_num_threads()
+    try:
+        agent = make_agent(
+            config.replace(first_fill_steps=FILL, replay_capacity=CAPACITY, max_steps=0, epsilon_decay_steps=FILL)
+        )
+        ticks = loop(agent)
+        while next(ticks).updates < 5:
+            pass
+        threads = torch.get_num_threads()  # as the config wants it: the others must not be made to share that
+    finally:
+        torch.set_num_threads(usual)
 
     def step() -> float:
         before = agent.clock.updates
         next(ticks)
         return (agent.clock.updates - before) * config.batch_size
 
-    return lambda seconds: timed_rate(step, seconds)
+    def rate(seconds: float) -> float:
+        torch.set_num_threads(threads)
+        try:
+            return timed_rate(step, seconds)
+        finally:
+            torch.set_num_threads(usual)
+
+    return rate
 
 
 def stable_baselines3(game: str) -> Callable[[float], float]:
