@@ -159,16 +159,16 @@ SAME_RUN = (
         replaces=("torchscript", "float16", "compile", "written-out"),
     ),
     Rung(
-        "side-by-side", "close", beside_one_thread,
-        "One thread for each of the two networks' passes instead of two threads for every product: what one core writes the other need not fetch.",
-        "Many cores, and large batches, whose products keep all cores busy by themselves.", first_reason(needs_cpu, needs_two_cores),
-        replaces=("compile",),
-    ),
-    Rung(
         "one-pass-adam", "close", with_wrapper("one-pass-adam"),
         "The optimiser goes through the memory once. Above written-out and distinct-patches it reads gradients and writes weights in bfloat16, so nothing is converted.",
-        "Several threads: it uses one of them, fused-adam all.", needs_cpu,
+        "Cores that share no cache, and many of them: it uses one, and what it writes the others have to fetch; fused-adam uses all.", needs_cpu,
         replaces=("fused-adam", "float16"),
+    ),
+    Rung(
+        "side-by-side", "close", beside_one_thread,
+        "One thread for each of the two networks' passes instead of two threads for every product: what one core writes the other need not fetch.",
+        "Many cores, cores that share a cache, and large batches, whose products keep all cores busy by themselves.", first_reason(needs_cpu, needs_two_cores),
+        replaces=("compile",),
     ),
     Rung(
         "cuda-graphs", "close", with_wrapper("cuda-graphs"),
