@@ -6,7 +6,6 @@ only; lost lives are read from the number of lives, because `terminated` would n
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +16,7 @@ import numpy as np
 from dqnitro.config import Config
 from dqnitro.envs.games import Outcome, episode_seed
 from dqnitro.errors import ConfigError
+from dqnitro.machine import usable_cores
 
 
 def vector_options(game: str, config: Config) -> dict[str, Any]:
@@ -264,8 +264,3 @@ class VectorEngine:
         if self._vec is not None:
             self._vec.close()
         self._vec = None
-
-
-def usable_cores() -> int:
-    """Cores this process may use; a container often has fewer than the machine."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

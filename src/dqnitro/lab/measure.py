@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -17,6 +18,20 @@ def interleave(
     for r in range(rounds):
         for name in names if r % 2 == 0 else reversed(names):
             yield r, name, contenders[name](seconds)
+
+
+@contextlib.contextmanager
+def threads_put_back(now: int = 0) -> Iterator[None]:
+    """torch's threads belong to the process: whatever is done to their number in here (`now` sets it) is undone at the end."""
+    import torch
+
+    usual = torch.get_num_threads()
+    if now:
+        torch.set_num_threads(now)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def timed_rate(step: Callable[[], float], seconds: float) -> float:

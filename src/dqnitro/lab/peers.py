@@ -9,7 +9,7 @@ import numpy as np
 
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.lab.measure import timed_rate
+from dqnitro.lab.measure import threads_put_back, timed_rate
 
 FILL = 500  # steps before measuring: enough to sample from, and the replay's size does not change an update's cost
 CAPACITY = 5_000
@@ -29,8 +29,7 @@ def ours(config: Config) -> Callable[[float], float]:
 
     from dqnitro.loop import loop, make_agent
 
-    usual = torch.get_num_threads()
-    try:
+    with threads_put_back():
         agent = make_agent(
             config.replace(first_fill_steps=FILL, replay_capacity=CAPACITY, max_steps=0, epsilon_decay_steps=FILL)
         )
@@ -38,8 +37,6 @@ def ours(config: Config) -> Callable[[float], float]:
         while next(ticks).updates < 5:
             pass
         threads = torch.get_num_threads()  # as the config wants it: the others must not be made to share that
-    finally:
-        torch.set_num_threads(usual)
 
     def step() -> float:
         before = agent.clock.updates
@@ -47,11 +44,8 @@ def ours(config: Config) -> Callable[[float], float]:
         return (agent.clock.updates - before) * config.batch_size
 
     def rate(seconds: float) -> float:
-        torch.set_num_threads(threads)
-        try:
+        with threads_put_back(threads):
             return timed_rate(step, seconds)
-        finally:
-            torch.set_num_threads(usual)
 
     return rate
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from dqnitro.config import Config
 from dqnitro.errors import DivergedError, UserError
-from dqnitro.lab.measure import interleave
+from dqnitro.lab.measure import interleave, threads_put_back
 from dqnitro.loop import PHASES
 from dqnitro.machine import usable_cores
 from dqnitro.run import make_run
@@ -76,10 +76,9 @@ class Racer:
 
         self.config = config
         # The number of threads belongs to the process, so it is put back before every turn and after building.
-        usual = torch.get_num_threads()
         make_room_for_compiled(config)
         began = time.perf_counter()
-        try:
+        with threads_put_back():
             self.agent, self._ticks = make_run(measuring_config(config))
             try:
                 if change is not None:
@@ -91,8 +90,6 @@ class Racer:
                 raise
             # What the config asked for, or what its runner leaves to the learner.
             self._threads = torch.get_num_threads()
-        finally:
-            torch.set_num_threads(usual)
         self.build_s = time.perf_counter() - began
         self.frames_per_step = self.agent.envs.spec.frames_per_step
         self.seconds, self.steps, self.updates, self.ticks = 0.0, 0, 0, 0
@@ -100,15 +97,11 @@ class Racer:
 
     def rate(self, seconds: float) -> float:
         """Train for about so long; steps a second. At least one update is made, however slow it is."""
-        import torch
-
         a, clock = self.agent, time.perf_counter
-        usual = torch.get_num_threads()
-        torch.set_num_threads(self._threads)
         before = dict(a.phases.seconds)
         steps, updates, ticks = a.clock.steps, a.clock.updates, 0
         begin = clock()
-        try:
+        with threads_put_back(self._threads):
             # One look at the clock a tick is all that measuring costs here; see `measuring_share`.
             while (spent := clock() - begin) < seconds or (
                 a.clock.updates == updates and spent < seconds * MAX_TURN_FACTOR
@@ -116,8 +109,6 @@ class Racer:
                 next(self._ticks)
                 ticks += 1
             synchronize(a)
-        finally:
-            torch.set_num_threads(usual)
         spent = clock() - begin
         self.seconds += spent
         self.steps += a.clock.steps - steps

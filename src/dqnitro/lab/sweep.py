@@ -9,6 +9,7 @@ from dqnitro import recipes
 from dqnitro.config import CHOICES, FIELDS, Config, nearest
 from dqnitro.errors import ConfigError, DivergedError, UserError
 from dqnitro.events import NullSink, Snapshot
+from dqnitro.lab.measure import threads_put_back
 from dqnitro.lab.statistics import mean_interval, rate_interval
 from dqnitro.lab.store import header
 
@@ -104,17 +105,14 @@ class CurveSink(NullSink):
 
 def run_one(config: Config) -> dict[str, Any]:
     """One training run without a folder; its curve and its totals."""
-    import torch
-
     from dqnitro.session import train
 
-    sink, usual = CurveSink(), torch.get_num_threads()
+    sink = CurveSink()
     try:
-        r = train(config, sinks=[sink])
+        with threads_put_back():
+            r = train(config, sinks=[sink])
     except DivergedError as e:
         return {"points": sink.points, "why": str(e), "ended": "diverged"}
-    finally:
-        torch.set_num_threads(usual)
     last = {"wall_s": r.wall_s, "steps": r.steps, "updates": r.updates, "games": r.games, "score": r.mean_score}
     return {
         "points": [*(p for p in sink.points if p["steps"] < r.steps), last], "ended": r.ended, "why": None,
