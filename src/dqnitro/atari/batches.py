@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import sys
@@ -169,6 +170,9 @@ def reserved(shape: tuple[int, ...]) -> np.ndarray:
     if size == 0 or not hasattr(mmap, "MAP_ANONYMOUS"):
         return np.zeros(shape, np.uint64)
     private = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # a huge page is there as a whole when one word of it is touched
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            private.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(private, np.uint64).reshape(shape)
 
 
@@ -178,7 +182,6 @@ def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int
     return {
         "state": np.zeros((n, layout.S_SIZE), np.int64),
         "ram": np.zeros((n, 256), np.uint8),
-        "screen": np.zeros((own, 2, height, layout.WORDS), np.uint64),
         "rules": np.zeros((n, games.G_SIZE), np.int32),
         "rng_actions": np.zeros((n, MT_SIZE), np.uint32),
         "rng_machine": np.zeros((rest, MT_SIZE), np.uint32),
@@ -188,52 +191,52 @@ def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int
         "raw": np.zeros((rest, channels, height, resize_plan.WIDTH), np.uint8),
         "source": np.zeros((rest, height), np.int32),
         "kept": np.zeros((own, keeping.K_SIZE), np.int64),
-        "spares": reserved((own, height, layout.WORDS)),
-        "owners": np.zeros(own, np.int64),
+        "where": np.zeros((own, keeping.SCREENS, height), np.int16),
+        "rows": reserved((own, keeping.room(height), layout.WORDS)),
     }
 
 
 def make_scratch(p: resize.Plan, luts: np.ndarray) -> tuple[Any, ...]:
     """Working space of one thread."""
-    screens = np.zeros((3, layout.ROWS, layout.WORDS), np.uint64)
+    screens = np.zeros((keeping.SCREENS, layout.ROWS, layout.WORDS), np.uint64)
     raw = np.zeros((len(luts), p.height, resize_plan.WIDTH), np.uint8)
     generators = np.zeros((2, MT_SIZE), np.uint32)
     return (
-        np.zeros(layout.LOG_SIZE, np.int64), resize.make_scratch(p, luts), screens[0], screens[1:], raw,
+        np.zeros(layout.LOG_SIZE, np.int64), resize.make_scratch(p, luts), screens, raw,
         np.zeros(p.height, np.int32), generators,
     )  # fmt: skip
 
 
 def saved(memory: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Copies; of the spare screens, most of which were never touched, only those up to the last one in use."""
-    used = np.flatnonzero(memory["owners"])
-    some = memory | {"spares": memory["spares"][: used[-1] + 1 if len(used) else 0]}
-    return {key: array.copy() for key, array in some.items()}
+    """Copies; of the rows of screens, most of which were never touched, only those in use."""
+    used = memory["kept"][:, keeping.K_ROWS, None]
+    rows = memory["rows"][:, : used.max(initial=0)].copy()
+    rows[np.arange(rows.shape[1]) >= used] = 0
+    return {key: rows if key == "rows" else array.copy() for key, array in memory.items()}
 
 
 def check_state(memory: dict[str, np.ndarray], state: dict[str, np.ndarray]) -> None:
-    """What `saved` gave of another number of environments is refused."""
+    """What `saved` gave of another number of environments, or in another version, is refused."""
     for key, array in memory.items():
-        if array.shape[key == "spares" :] != state[key].shape[key == "spares" :]:
-            shapes = f"{state[key].shape} in the state, {array.shape} here"
-            raise ValueError(f"{key} has shape {shapes}. hint: is num_envs the same?")
+        if key not in state:
+            raise ValueError(f"{key} is not in the state. hint: another version saved it, so begin anew")
+        there, here = state[key].shape, array.shape
+        if key == "rows":  # no more of them than were in use
+            there, here = (there[0], *there[2:]), (here[0], *here[2:])
+        if there != here:
+            raise ValueError(f"{key} has shape {there} in the state, {here} here. hint: is num_envs the same?")
 
 
 def restore(memory: dict[str, np.ndarray], state: dict[str, np.ndarray]) -> None:
     """Put back what `saved` gave."""
     for key, array in memory.items():
-        array[: len(state[key])] = state[key]
+        part = array[:, : state[key].shape[1]] if key == "rows" else array
+        part[:] = state[key]
 
 
 def restore_one(memory: dict[str, np.ndarray], i: int, state: dict[str, np.ndarray]) -> None:
     """Machine i from what `saved` gave of a single one."""
-    kept, owners = memory["kept"], memory["owners"]
-    if len(kept) and kept[i, keeping.K_SPARE] > 0:
-        owners[kept[i, keeping.K_SPARE] - 1] = 0
-    for key, array in memory.items():
-        if len(array) and key not in ("spares", "owners"):  # without screens of their own machines share their thread's
-            array[i] = state[key][0]
-    if len(kept) and kept[i, keeping.K_SPARE] > 0:
-        free = int(np.flatnonzero(owners == 0)[0])
-        memory["spares"][free] = state["spares"][kept[i, keeping.K_SPARE] - 1]
-        owners[free], kept[i, keeping.K_SPARE] = 1, free + 1
+    i = range(len(memory["state"]))[i]
+    one = {key: array[i : i + 1] for key, array in memory.items()}
+    check_state(one, state)
+    restore(one, state)

@@ -1,122 +1,90 @@
 """Machines that keep their screens, and little else.
 
 In a few games a frame may be left unfinished and go on later, over what an older one left, so a machine's two screens must
-outlast a batch: 67 KB. To stay under 100 KB, such a machine keeps nothing that can be worked out:
+outlast a batch: 67 KB. Such a machine keeps nothing that can be worked out:
 
-* the grey picture of the last step comes from the two screens it was made of, at the rare moment it is needed. While a step
-  is played on the thread's screens, the machine's own still hold what they held before it;
-* only a frame that was shown unfinished and then went on in the same buffer is in neither of them. It goes to one of the spare
-  screens that all machines share. There is one for each machine, so there is always a free one; the lowest is taken, and
-  memory that nobody ever touched costs nothing;
+* equal rows are kept once. Most rows of a screen are equal to the one above or to the same row of the other screen, so a
+  machine has a few hundred bytes that tell *where* each row is, and the distinct rows. Before a step they are copied to
+  the thread's screens, and after it those are packed again;
+* the grey picture of the last step comes from the screens it was made of, at the rare moment it is needed. While a step
+  is played on the thread's screens, the machine's own rows are still those of before;
+* only a frame that was shown unfinished and then went on in the same buffer is in neither of the two. It is kept as a third
+  screen, which has nearly all rows in common with the frame that it became;
 * the generators that are drawn from at the start of a game only are a seed and a number of draws.
+
+There is room for three screens without two equal rows, but it is only reserved: memory that nobody ever touched costs
+nothing. Each machine has its own, so threads share nothing here.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
-from numpy import int64
+from numpy import int16, int64, uint64
 
 from .environment import SYSTEM_SEED
-from .layout import WORDS
 from .resize_plan import WIDTH
 from .rng import mt_drawn, mt_restore
-from .target import CHECKED, address, device
+from .target import device
 
-# What a machine remembers: the buffers of the last picture (`K_OTHER` 2: a spare screen), that spare's number + 1,
-# draws of the machine's generator, seed and draws of the one for no-ops.
-K_NOW, K_OTHER, K_SPARE, K_MACHINE_DRAWS, K_NOOP_SEED, K_NOOP_DRAWS, K_SIZE = range(7)
+# What a machine remembers: the screens of the last picture (`K_OTHER` may be `SPARE`, the third one), how many rows are in
+# use, draws of the machine's generator, seed and draws of the one for no-ops.
+K_NOW, K_OTHER, K_ROWS, K_MACHINE_DRAWS, K_NOOP_SEED, K_NOOP_DRAWS, K_SIZE = range(7)
 SPARE = 2
+SCREENS = 3
+ROWS_IN_PAGES = 128  # rows of 160 bytes that fill whole pages of 4 KB: machines then share none
 
 
-def _claimed_typed(typing_context: Any, at: Any) -> Any:
-    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = ir.IntType(64)
-        place = builder.inttoptr(arguments[0], word.as_pointer())
-        done = builder.cmpxchg(place, ir.Constant(word, 0), ir.Constant(word, 1), "seq_cst", "seq_cst")
-        return builder.zext(builder.extract_value(done, 1), word)
-
-    return types.int64(types.int64), build
-
-
-_claimed: Any = intrinsic(_claimed_typed)
-
-
-def _claim(owners, k):
-    return _claimed(address(owners) + 8 * k) != 0
-
-
-def _claim_alone(owners, k):
-    """One thread, and arrays whose indices are checked."""
-    free = owners[k] == 0
-    owners[k] = 1
-    return free
-
-
-claim: Any = device(_claim_alone if CHECKED else _claim)
+def room(height: int) -> int:
+    """Rows to reserve for a machine: of three screens, and one more, because `pack` writes before it decides."""
+    return -(-(SCREENS * height + 1) // ROWS_IN_PAGES) * ROWS_IN_PAGES
 
 
 @device
-def copy_rows(of, to, rows):
-    """Flat, so that it becomes one call of the fastest copy there is."""
-    a, b = of.reshape(of.size), to.reshape(to.size)
-    for k in range(rows * WORDS):
-        b[k] = a[k]
+def pack(screens, kept, where, rows):
+    """Keep the thread's screens, the third one only if the picture was made of it.
+
+    No branch depends on what a row holds, because it could not be foreseen: a row is always written where the next new one
+    belongs, and stays if it is new. That takes little more than a plain copy.
+    """
+    n = int64(0)
+    for c in range(SCREENS if kept[K_OTHER] == SPARE else 2):
+        of = kept[K_NOW] if c == SPARE else int64(0)
+        screen, base, last = screens[c], screens[of], int64(0)
+        for y in range(where.shape[1]):
+            here, above, there, to = screen[y], screen[max(y - 1, 0)], base[y], rows[n]
+            new, other = uint64(y == 0), uint64(c == 0)
+            for k in range(screen.shape[1]):  # no constant length, so it becomes vector code
+                new |= here[k] ^ above[k]
+                other |= here[k] ^ there[k]
+            for k in range(screen.shape[1]):
+                to[k] = here[k]
+            first = (new != 0) & (other != 0)
+            last = n if first else int64(where[of, y]) if other == 0 else last
+            where[c, y] = int16(last)
+            n += int64(first)
+    kept[K_ROWS] = n
 
 
 @device
-def load(own, screen):
-    for b in range(2):
-        copy_rows(own[b], screen[b], own.shape[1])
+def unpack(where, rows, screen):
+    """The two screens of a machine, as they were packed."""
+    for c in range(2):
+        to = screen[c]
+        for y in range(where.shape[1]):
+            here, there = to[y], rows[where[c, y]]
+            for k in range(to.shape[1]):
+                here[k] = there[k]
 
 
 @device
-def store(screen, own):
-    for b in range(2):
-        copy_rows(screen[b], own[b], own.shape[1])
-
-
-@device
-def same_rows(a, b, rows):
-    x, y, d = a.reshape(a.size), b.reshape(b.size), np.uint64(0)
-    for k in range(rows * WORDS):
-        d |= x[k] ^ y[k]
-    return d == 0
-
-
-@device
-def remember(kept, spares, owners, screen, spare, now, other):
-    """Which screens the picture of this step was made of: `now`, and `other` or (2) the thread's `spare`."""
-    if kept[K_SPARE] > 0:
-        owners[kept[K_SPARE] - 1] = 0
-        kept[K_SPARE] = 0
-    if other == SPARE:
-        rows = spares.shape[1]
-        if same_rows(screen[now], spare, rows):
-            other = now
-        else:
-            k = int64(0)
-            while not claim(owners, k):
-                k = (k + 1) % len(owners)
-            copy_rows(spare, spares[k], rows)
-            kept[K_SPARE] = k + 1
-    kept[K_NOW], kept[K_OTHER] = now, other
-
-
-@device
-def recall(kept, spares, own, luts, raw, source, channels):
+def recall(kept, where, rows, luts, raw, source, channels):
     """The picture of the last step, from the screens that it was made of."""
-    other = spares[kept[K_SPARE] - 1] if kept[K_OTHER] == SPARE else own[kept[K_OTHER]]
-    a, b = own[kept[K_NOW]].view(np.uint8), other.view(np.uint8)
-    for c in range(channels):
-        for y in range(a.shape[0]):
+    codes = rows.view(np.uint8)
+    for y in range(where.shape[1]):
+        a, b = codes[where[kept[K_NOW], y]], codes[where[kept[K_OTHER], y]]
+        for c in range(channels):
             for x in range(WIDTH):
-                raw[c, y, x] = max(luts[c, a[y, x]], luts[c, b[y, x]])
-    for y in range(a.shape[0]):
+                raw[c, y, x] = max(luts[c, a[x]], luts[c, b[x]])
         source[y] = y
 
 

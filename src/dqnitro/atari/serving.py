@@ -5,7 +5,7 @@ from __future__ import annotations
 from numpy import int32, uint8
 
 from .games import G_LIVES
-from .keeping import keep_generators, load, recall, remember, store, take_generators
+from .keeping import K_NOW, K_OTHER, keep_generators, pack, recall, take_generators, unpack
 from .layout import P_ALWAYS_DRAW, S_BUFFER, S_EPISODE_FRAMES, S_PARTIAL, S_TOTAL_FRAMES
 from .starts import keep_start, start_from
 from .stepper import (
@@ -38,18 +38,19 @@ from .target import device
 @device
 def serve(
     b, m, command, seed, action, strength,
-    state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
+    state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_,
     rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
-    log, scratch, spare, screen, raw1, source1, mt1,
+    log, scratch, screens, raw1, source1, mt1,
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
     """Place b of a batch: machine m carries out a command; its stack goes to `obs`, the rest to column b of the results.
 
-    Frames that are drawn are drawn whole, so machines can share a thread's `screen`; in a few games they keep their own.
+    Frames that are drawn are drawn whole, so machines can share a thread's `screens`; in a few games they keep their own.
+    The third one is for a frame that is shown before it is finished.
     """
     channels, stack = o[O_CHANNELS], o[O_STACK]
     s, ram, g, e, mt, frames = state[m], ram_[m], g_[m], e_[m], mt_[m], frames_[m]
-    keeps = len(kept_) > 0
+    screen, spare, keeps = screens[:2], screens[2], len(kept_) > 0
     raw, source = raw1 if keeps else raw_[m], source1 if keeps else source_[m]
     reward, ended, cut = 0, False, False
     if command == STEP and e[E_OVER]:
@@ -57,7 +58,7 @@ def serve(
     if command == STEP:
         # where frames that nobody sees are not drawn, only an unfinished one goes on
         if keeps and (prop[P_ALWAYS_DRAW] or s[S_PARTIAL]):
-            load(screen_[m], screen)
+            unpack(where_[m], rows_[m], screen)
         reward, ended, cut, view, other = play(
             s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action_set[action], strength
         )
@@ -67,16 +68,16 @@ def serve(
         pooled = spare if other == 2 else screen[other]
         if view == WHOLE:
             show(p, luts, screen[s[S_BUFFER]], pooled, raw, source, scratch, frames[slot], channels)
-            if keeps:
-                remember(kept_[m], spares, owners, screen, spare, s[S_BUFFER], other)
         elif view == STALE:
             # after this picture, as after one that is shown again, no step asks for it before a whole one was shown
             if keeps:
-                recall(kept_[m], spares, screen_[m], luts, raw, source, channels)
+                recall(kept_[m], where_[m], rows_[m], luts, raw, source, channels)
             show_stale(p, luts, pooled, raw, source, frames[slot], channels)
         else:
             for x in range(o[O_FRAME_BYTES]):
                 frames[slot, x] = frames[before, x]
+        if keeps:
+            kept_[m, K_NOW], kept_[m, K_OTHER] = s[S_BUFFER], other if view == WHOLE else s[S_BUFFER]
         if o[O_SAME_STEP] and e[E_OVER]:
             stack_into(frames, slot, final_obs)
             command = RESET
@@ -97,9 +98,9 @@ def serve(
         show(p, luts, now, now, raw, source, scratch, frames[stack - 1], channels)
         if keeps:
             keep_generators(kept_[m], mt_machine, mt_noops)
-            remember(kept_[m], spares, owners, screen, spare, s[S_BUFFER], s[S_BUFFER])
+            kept_[m, K_NOW], kept_[m, K_OTHER] = s[S_BUFFER], s[S_BUFFER]
     if keeps and command != LOOK:
-        store(screen, screen_[m])
+        pack(screens, kept_[m], where_[m], rows_[m])
     stack_into(frames, e[E_SLOT], obs)
     results[R_REWARD, b] = int32(reward)
     results[R_LIVES, b] = g[G_LIVES]
@@ -111,17 +112,17 @@ def serve(
 @device
 def run(
     order, ids, commands, seeds, actions, strengths,
-    state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
+    state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_,
     rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
-    log, scratch, spare, screen, raw1, source1, mt1,
+    log, scratch, screens, raw1, source1, mt1,
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
     """A whole batch, one place after the other: what `crew.work` does with many threads. It takes arrays, so indices can be checked."""
     for b in order:
         serve(
             b, ids[b], commands[b], seeds[b], actions[b], strengths[b],
-            state, ram_, screen_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, spares, owners,
+            state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_,
             rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
-            log, scratch, spare, screen, raw1, source1, mt1,
+            log, scratch, screens, raw1, source1, mt1,
             obs[b], final_obs[b], results, terminated, truncated,
         )  # fmt: skip
