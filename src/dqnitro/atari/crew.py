@@ -35,6 +35,11 @@ def work(
     log, scratch, screens, raw1, source1, mt1,
 ):  # fmt: skip
     """Serve places of jobs until none is left; with `stay` sleep then, and go on, until `close`."""
+    memory = (state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_)
+    game, room = (
+        (rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first_start),
+        (log, scratch, screens, raw1, source1, mt1),
+    )
     row = o[O_STACK] * o[O_FRAME_BYTES]
     job = next_job(control, me, int64(0), stay)
     while job >= 0:
@@ -54,9 +59,7 @@ def work(
                 carray(pointer(control[at + D_SEEDS]), (n,), np.int64)[b],
                 carray(pointer(control[at + D_ACTIONS]), (n,), np.int64)[b],
                 carray(pointer(control[at + D_STRENGTHS]), (n,), np.float32)[b],
-                state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_,
-                rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first_start,
-                log, scratch, screens, raw1, source1, mt1,
+                memory, game, room,
                 carray(pointer(control[at + D_OBS] + b * row), (row,), np.uint8),
                 carray(pointer(control[at + D_FINAL] + b * row), (row,), np.uint8),
                 results, flags[0], flags[1],

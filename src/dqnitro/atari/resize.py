@@ -100,7 +100,7 @@ def update_sums(touched, pixel_out, pixel_units, y, a, a64, b, b64, lut, raw, su
                 keys[k, e] = w
                 learn(touched, pixel_out, pixel_units, a, a, y, k, lut, grays, known, e)
         else:
-            e = ENTRIES
+            e = int64(ENTRIES)
             learn(touched, pixel_out, pixel_units, a, b, y, k, lut, grays, known, e)
         to = touched[k, 0]
         for j in range(LANES):
@@ -189,7 +189,7 @@ def resize_codes(p, a, a64, b, b64, lut, c, raw, source, scratch, out, at, step)
     for k in range(WORDS):
         for j in range(LANES):
             shares[k, j] = float32(0.0)
-    dy, last = 0, 0
+    dy, last = int64(0), 0
     fresh, owed = True, float32(0.0)  # nothing in `columns` yet; the weight of rows like this one, not yet added
     quiet = -1  # the row above had no tie and saw only screen rows like this one: its bytes will do again
     for y in range(p.height):

@@ -32,22 +32,20 @@ from .stepper import (
     stack_into,
     start,
 )
-from .target import device
+from .target import device, spliced
 
 
-@device
-def serve(
-    b, m, command, seed, action, strength,
-    state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_,
-    rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
-    log, scratch, screens, raw1, source1, mt1,
-    obs, final_obs, results, terminated, truncated,
-):  # fmt: skip
+@spliced
+def serve(b, m, command, seed, action, strength, memory, game, room, obs, final_obs, results, terminated, truncated):
     """Place b of a batch: machine m carries out a command; its stack goes to `obs`, the rest to column b of the results.
 
+    `memory`, `game`, `room`: memory of the machines, what they share, a thread's working space, in the order of `run`.
     Frames that are drawn are drawn whole, so machines can share a thread's `screens`; in a few games they keep their own.
     The third one is for a frame that is shown before it is finished.
     """
+    state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_ = memory
+    rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first = game
+    log, scratch, screens, raw1, source1, mt1 = room
     channels, stack = o[O_CHANNELS], o[O_STACK]
     s, ram, g, e, mt, frames = state[m], ram_[m], g_[m], e_[m], mt_[m], frames_[m]
     screen, spare, keeps = screens[:2], screens[2], len(kept_) > 0
@@ -118,11 +116,13 @@ def run(
     obs, final_obs, results, terminated, truncated,
 ):  # fmt: skip
     """A whole batch, one place after the other: what `crew.work` does with many threads. It takes arrays, so indices can be checked."""
+    memory = (state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_)
+    game, room = (
+        (rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first),
+        (log, scratch, screens, raw1, source1, mt1),
+    )
     for b in order:
         serve(
-            b, ids[b], commands[b], seeds[b], actions[b], strengths[b],
-            state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_,
-            rom, dec, prop, ntsc, o, sticky, action_set, p, luts, first,
-            log, scratch, screens, raw1, source1, mt1,
+            b, ids[b], commands[b], seeds[b], actions[b], strengths[b], memory, game, room,
             obs[b], final_obs[b], results, terminated, truncated,
         )  # fmt: skip

@@ -26,7 +26,7 @@ from .layout import (
 from .resize import resize_codes, resize_gray
 from .resize_plan import WIDTH
 from .rng import mt_below, mt_seed
-from .target import device
+from .target import device, spliced
 
 # what to do with a machine
 STEP, RESET, SEEDED_RESET, LOOK = range(4)
@@ -41,7 +41,7 @@ R_REWARD, R_LIVES, R_FRAMES, R_EPISODE_FRAMES, R_SIZE = range(5)
 WHOLE, STALE, AGAIN = range(3)
 
 
-@device
+@spliced
 def show(p, luts, first, second, raw, source, scratch, frame, channels):
     """Two screens, pooled and resized, into a frame of the stack."""
     first8, second8 = first.view(np.uint8), second.view(np.uint8)
@@ -49,7 +49,7 @@ def show(p, luts, first, second, raw, source, scratch, frame, channels):
         resize_codes(p, first8, first, second8, second, luts[c], c, raw[c], source, scratch, frame, c, channels)
 
 
-@device
+@spliced
 def show_stale(p, luts, screen, raw, source, frame, channels):
     """The last step's picture pooled with one more screen."""
     codes = screen.view(np.uint8)
@@ -84,9 +84,9 @@ def get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e
     noops = mt_below(mt_noops, o[O_NOOPS]) if o[O_NOOPS] > 0 else 0
     if o[O_FIRE]:
         noops -= 1
-        act(s, ram, rom, dec, prop, log, screen, game, g, mt, FIRE, sticky, 1 if noops <= 0 else always)
+        act(s, ram, rom, dec, prop, log, screen, game, g, mt, int64(FIRE), sticky, 1 if noops <= 0 else always)
     for k in range(noops):
-        act(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, 1 if k == noops - 1 else always)
+        act(s, ram, rom, dec, prop, log, screen, game, g, mt, int64(NOOP), sticky, 1 if k == noops - 1 else always)
         if g[G_TERMINAL]:
             start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
     e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1

@@ -37,6 +37,10 @@ def device(function: Any) -> Any:
     return cuda.jit(device=True)(_rewritten(function))
 
 
+def spliced(function: Any) -> Any:
+    return device(function)
+
+
 def inlined(function: Any) -> Any:
     return cuda.jit(device=True, forceinline=True)(_rewritten(function))
 
