@@ -412,7 +412,7 @@ def replay_apart(s_at, prop_at, log_at, until, screen_at):
                 if t > end:
                     t = end
                 while t > line + 228:
-                    close(s_at, screen_at, 160, draw and s[S_ROW] < height)
+                    close(s_at, screen_at, np.int64(160), draw and s[S_ROW] < height)
                     end_of_line(s_at)
                     line += 228
                 drawn = t
