@@ -116,6 +116,12 @@ def test_first_frames_of_a_game_equal_ale(game: str, frameskip: int) -> None:
     )
 
 
+def test_a_frame_left_unfinished_shows_what_its_own_machine_drew_before() -> None:
+    """The first frame of a game of Q*bert; the thread's screens hold another machine's at that moment."""
+    options = {"frameskip": 1, "stack_num": 1, "maxpool": False, "noop_max": 2, "use_fire_reset": False}
+    side_by_side("qbert", 20, n=2, seed=0, max_num_frames_per_episode=5, **options)
+
+
 def test_a_life_lost_in_the_step_in_which_time_is_up() -> None:
     """`life_loss_info` calls that terminated, not truncated; the game is over all the same."""
     options = {

@@ -6,7 +6,7 @@ from numpy import int32, uint8
 
 from .games import G_LIVES
 from .keeping import K_NOW, K_OTHER, keep_generators, pack, recall, take_generators, unpack
-from .layout import P_ALWAYS_DRAW, S_BUFFER, S_EPISODE_FRAMES, S_PARTIAL, S_TOTAL_FRAMES
+from .layout import S_BUFFER, S_EPISODE_FRAMES, S_TOTAL_FRAMES
 from .starts import keep_start, start_from
 from .stepper import (
     E_OVER,
@@ -54,8 +54,8 @@ def serve(b, m, command, seed, action, strength, memory, game, room, obs, final_
     if command == STEP and e[E_OVER]:
         command = RESET
     if command == STEP:
-        # where frames that nobody sees are not drawn, only an unfinished one goes on
-        if keeps and (prop[P_ALWAYS_DRAW] or s[S_PARTIAL]):
+        if keeps:
+            # all of them: a frame that is left unfinished in this step shows what its buffer held before
             unpack(where_[m], rows_[m], screen)
         reward, ended, cut, view, other = play(
             s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action_set[action], strength
