@@ -68,7 +68,7 @@ class DeviceAgent:
 
             self._act = act
 
-        self.updates = Updates(self)
+        self.updates = Updates(self, len(players[-1].actions))
         self.age = torch.zeros(n, dtype=torch.int64, device=device)
         self.score = torch.zeros(n, device=device)
         self.length = torch.zeros(n, dtype=torch.int64, device=device)
