@@ -21,7 +21,7 @@ SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `
 
 # What `auto` learns Atari games with on a machine with a GPU; all of its numbers are here.
 ON_GPU: dict[str, Any] = {
-    "n_envs": 64, "batch_size": 256, "steps_per_update": 16.0, "n_step": 5, "double": False, "dueling": True, "loss": "huber",
+    "n_envs": 64, "batch_size": 256, "steps_per_update": 12.8, "n_step": 5, "double": True, "dueling": True, "loss": "huber",
     "learning_rate": 5e-4, "adam_epsilon": 1.5e-4, "target_sync_steps": 4_096, "first_fill_steps": 10_000,
     "replay_capacity": 400_000, "epsilon_decay_steps": 100_000, "epsilon_end": 0.01,
 }  # fmt: skip

@@ -23,12 +23,11 @@ LARGEST_GROUP = 8  # updates drawn together
 class Updates:
     """What an agent's `learn` does."""
 
-    def __init__(self, agent: DeviceAgent, n_together: int) -> None:
+    def __init__(self, agent: DeviceAgent) -> None:
         self.agent = a = agent
         c, learner, ring = a.config, a.learner, a.ring
-        # What one step of `n_together` environments owes. Compiled code knows its sizes: groups of one size, and single updates
-        # for what is left.
-        self.group = max(1, min(LARGEST_GROUP, int(n_together / c.steps_per_update)))
+        # Compiled code knows its sizes: groups of one size, and single updates for what is left.
+        self.group = max(1, min(LARGEST_GROUP, int(c.n_envs / c.steps_per_update)))
 
         def target_values(frames: Tensor, seen: Tensor) -> Tensor:
             return learner.quiet(learner.target, ring.assemble(frames, seen))
