@@ -26,6 +26,16 @@ class Batch(NamedTuple):
     weight: Tensor  # float32 (B,): importance weights; ones when sampling is uniform
 
 
+def joined(obs: Tensor, also: Tensor | None) -> Tensor:
+    """One batch of both, in the memory order of the first."""
+    if also is None:
+        return obs
+    out = torch.empty_strided((len(obs) + len(also), *obs.shape[1:]), obs.stride(), dtype=obs.dtype, device=obs.device)
+    out[: len(obs)] = obs
+    out[len(obs) :] = also
+    return out
+
+
 @dataclass(frozen=True)
 class HeadSpec:
     """What the network predicts for each action: one value, or a distribution over `atoms` returns."""

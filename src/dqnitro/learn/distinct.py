@@ -3,7 +3,7 @@
 A convolution here is a matrix product over the distinct patches of the batch; the pictures between the layers are never made.
 Gradients of equal patches are summed before they meet the weights: the same sum in another order, so only rounding differs.
 
-The slow twin is `written_out.run` and `written_out.run_backward`.
+The slow twin is `written_out.Dense`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from dqnitro.learn import patches
 from dqnitro.learn.written_out import SCALE, Copies, Dense
@@ -159,6 +158,7 @@ class Kept:
         self.places = last.reshape(len(last), -1)
         self.pictures = Memory(len(last), widths[-1] * self.places.shape[1])
         self.channels = self.pictures.parts(widths[-1])
+        self.flat = self.pictures.tensor  # what the hidden layers read
         self.hidden: list[tuple[Tensor, Tensor]] = []  # of each stream, bfloat16 and float32
         self._read: tuple[Tensor, int] | None = None
 
@@ -179,68 +179,48 @@ class Distinct:
         self._dense = Dense()
         self._spare: dict[Any, list[Kept]] = {}
 
-    def run(self, copies: Copies, obs: Tensor) -> tuple[list[Tensor], Any]:
+    def convolve(self, copies: Copies, obs: Tensor) -> Any:
         if not fits(copies, obs):
-            return self._dense.run(copies, obs)
+            return self._dense.convolve(copies, obs)
         key = (tuple(obs.shape), shapes(copies.convolutions))
         try:  # in one step: another thread may be in a pass of its own
             kept = self._spare.setdefault(key, []).pop()
         except IndexError:
             kept = Kept(*key)
         kept.read(obs)
-        return run(copies, kept), kept
+        convolve(copies, kept)
+        return kept
 
-    def run_backward(self, copies: Copies, kept: Any, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
+    def convolve_backward(self, copies: Copies, kept: Any, g_flat: Tensor) -> list[Tensor | None]:
         if not isinstance(kept, Kept):
-            return self._dense.run_backward(copies, kept, gradients)
-        return run_backward(copies, kept, gradients)
+            return self._dense.convolve_backward(copies, kept, g_flat)
+        return convolve_backward(copies, kept, g_flat)
 
     def done(self, kept: Any) -> None:
         if isinstance(kept, Kept):
             self._spare[kept.key].append(kept)
 
 
-def run(copies: Copies, kept: Kept) -> list[Tensor]:
-    """The outputs of the streams, float32, for the observations that were numbered."""
-    w, n = copies.weights, len(copies.convolutions)
+def convolve(copies: Copies, kept: Kept) -> None:
+    """All convolutions over the observations that were numbered."""
     below = kept.blocks
     for i, layer in enumerate(kept.layers):
-        layer.forward(below, copies.derived(i, matrix), w[2 * i + 1])
+        layer.forward(below, copies.derived(i, matrix), copies.weights[2 * i + 1])
         below = layer.outputs
     patches.spread(below.bits, kept.places, kept.channels)
-    kept.hidden, outputs = [], []
-    for s in range(len(copies.streams)):
-        hidden_w, hidden_b, output_w, output_b = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
-        h = F.linear(kept.pictures.tensor, hidden_w, hidden_b).relu_()
-        h32 = h.float()
-        kept.hidden.append((h, h32))
-        outputs.append(F.linear(h32, output_w, output_b))
-    return outputs
 
 
-def run_backward(copies: Copies, kept: Kept, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
-    """The gradients of all parameters, float32, in the order of `copies.source`; None where the optimiser has it already."""
-    w, n = copies.weights, len(copies.convolutions)
-    of_streams: list[Tensor | None] = []
-    of_convolutions: list[Tensor | None] = []
-    g_flat: Tensor | None = None
-    for s, g in enumerate(gradients):
-        hidden_w, _, output_w, _ = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
-        h, h32 = kept.hidden[s]
-        g_h = torch.ops.aten.threshold_backward((g @ output_w).to(torch.bfloat16), h, 0)
-        g_w = copies.gradient(2 * n + 4 * s, g_h, kept.pictures.tensor)
-        of_streams += [g_w, g_h.sum(0, dtype=torch.float32), g.t() @ h32, g.sum(0)]
-        back = g_h @ hidden_w
-        g_flat = back if g_flat is None else g_flat + back
-    assert g_flat is not None
-    top = kept.layers[-1]
-    parts = g_flat.view(torch.uint16).numpy().reshape(kept.channels.shape)
-    patches.sum_spread(parts, kept.places, top.total[: top.count])
-    for i in range(n - 1, -1, -1):
+def convolve_backward(copies: Copies, kept: Kept, g_flat: Tensor) -> list[Tensor | None]:
+    """The gradients of the convolutions, float32. The last samples may have none."""
+    out: list[Tensor | None] = []
+    top, rows = kept.layers[-1], len(g_flat)
+    parts = g_flat.view(torch.uint16).numpy().reshape(rows, *kept.channels.shape[1:])
+    patches.sum_spread(parts, kept.places[:rows], top.total[: top.count])
+    for i in range(len(kept.layers) - 1, -1, -1):
         layer = kept.layers[i]
         g = layer.backward()
-        g_w = layer.weight_gradient(g, w[2 * i]).to(torch.float32, memory_format=copies.memory_format)
-        of_convolutions = [g_w.mul_(SCALE) if i == 0 else g_w, torch.from_numpy(layer.bias.copy()), *of_convolutions]
+        g_w = layer.weight_gradient(g, copies.weights[2 * i]).to(torch.float32, memory_format=copies.memory_format)
+        out = [g_w.mul_(SCALE) if i == 0 else g_w, torch.from_numpy(layer.bias.copy()), *out]
         if i:
             layer.send_back(g, copies.derived(i, matrix), kept.layers[i - 1])
-    return of_convolutions + of_streams
+    return out

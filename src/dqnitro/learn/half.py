@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,12 +30,21 @@ class Half:
         self.copy: Tensor | None = None
         self.arrays: tuple[np.ndarray, ...] = ()  # both, for NumPy
         self.version: int | None = None  # the parameter's when the copy was written; None: never
+        self.wait: Callable[[], Any] | None = None  # for a gradient that another thread is making; asked once
+        self.step: Callable[[], None] | None = None  # what the optimiser wants to be called when the gradient is there
+        self.stepped = False  # and has been, since the last step of the whole
 
     @staticmethod
     def of(parameter: Tensor) -> Half | None:
         """None where the optimiser does not ask for it, or nobody has filled it in."""
         half = getattr(parameter, "half", None)
         return half if isinstance(half, Half) and half.copy is not None else None
+
+    def settle(self) -> None:
+        """Until the gradient is there, and whoever made it is done with it."""
+        wait, self.wait = self.wait, None
+        if wait is not None:
+            wait()
 
     @staticmethod
     def fill_in(parameter: Tensor, copy: Tensor) -> None:

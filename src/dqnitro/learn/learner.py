@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dqnitro import dqn
 from dqnitro.config import Config
-from dqnitro.dqn import Batch
+from dqnitro.dqn import Batch, ConvNetwork, joined
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import DivergedError
 from dqnitro.learn.acting import CopiedNetwork, SameNetwork
@@ -21,41 +21,74 @@ from dqnitro.learn.wrappers import Parts, wrap
 Loss = Callable[[nn.Module, Any, Batch], tuple[Tensor, Tensor]]
 
 
-def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> tuple[Loss, Loss]:
-    """The loss of a batch and each sample's error (the priority of prioritised replay), twice: given the target network,
-    and given what that network says about `batch.obs_t`.
-    """
+class Outputs(NamedTuple):
+    """What the networks say in an update, before anything is made of it."""
 
-    def finish(online: nn.Module, out_tm1: Tensor, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        q_t = dqn.q_values(out_t, atoms)
+    tm1: Tensor  # the online network about `batch.obs_tm1`, with gradients
+    t: Tensor  # the target network about `batch.obs_t`
+    also: Tensor | None  # the online network about the observations to act on
+
+
+class Losses(NamedTuple):
+    """The loss of a batch and each sample's error (the priority of prioritised replay), and the way there in two parts."""
+
+    whole: Loss  # given the target network
+    given: Loss  # given what that network says about `batch.obs_t`
+    look: Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]
+    finish: Callable[[nn.Module, Outputs, Batch], tuple[Tensor, Tensor]]
+
+
+def make_look(parts: Parts) -> Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]:
+    """All passes of an update but double DQN's third: one after the other, side by side, or divided."""
+
+    def forward_also(online: nn.Module, obs: Tensor, also: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if also is None:
+            return parts.forward(online, obs), None
+        if parts.by_hand is not None and isinstance(online, ConvNetwork):
+            return parts.by_hand.forward_also(online, obs, also)
+        out = parts.forward(online, joined(obs, also))
+        return out[: len(obs)], out[len(obs) :].detach()
+
+    def look(online: nn.Module, target: nn.Module, batch: Batch, also: Tensor | None) -> Outputs:
+        if parts.split is not None and isinstance(online, ConvNetwork) and isinstance(target, ConvNetwork):
+            return Outputs(*parts.split.together(online, target, batch.obs_tm1, batch.obs_t, also))
+        if parts.beside is None:
+            out_t = parts.quiet(target, batch.obs_t)
+            out_tm1, out_also = forward_also(online, batch.obs_tm1, also)
+            return Outputs(out_tm1, out_t, out_also)
+        wait = parts.beside.start(parts.quiet, target, batch.obs_t)
+        try:
+            out_tm1, out_also = forward_also(online, batch.obs_tm1, also)
+        finally:
+            out_t = wait()
+        return Outputs(out_tm1, out_t, out_also)
+
+    return look
+
+
+def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> Losses:
+    def finish(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        q_t = dqn.q_values(out.t, atoms)
         selector = dqn.q_values(parts.quiet(online, batch.obs_t), atoms) if config.double else q_t
         if atoms is None:
             y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, selector)
-            each, td = dqn.td_loss(dqn.q_values(out_tm1, None), batch.action_tm1, y, config.loss)
+            each, td = dqn.td_loss(dqn.q_values(out.tm1, None), batch.action_tm1, y, config.loss)
         else:
             best = selector.argmax(1)
-            p_t = out_t[torch.arange(out_t.shape[0], device=out_t.device), best].float().softmax(-1)
+            p_t = out.t[torch.arange(out.t.shape[0], device=out.t.device), best].float().softmax(-1)
             p_target = dqn.categorical_projection(batch.reward_t, batch.discount_t, p_t, atoms)
-            each = dqn.categorical_loss(out_tm1, batch.action_tm1, p_target)
+            each = dqn.categorical_loss(out.tm1, batch.action_tm1, p_target)
             td = each
         return (each * batch.weight).mean(), td.detach()
 
     def given(online: nn.Module, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        return finish(online, parts.forward(online, batch.obs_tm1), out_t, batch)
+        return finish(online, Outputs(parts.forward(online, batch.obs_tm1), out_t, None), batch)
 
-    def loss(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        return given(online, parts.quiet(target, batch.obs_t), batch)
+    def whole(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        return finish(online, look(online, target, batch, None), batch)
 
-    def loss_beside(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        assert parts.beside is not None
-        wait = parts.beside.start(parts.quiet, target, batch.obs_t)
-        try:
-            out_tm1 = parts.forward(online, batch.obs_tm1)
-        finally:
-            out_t = wait()
-        return finish(online, out_tm1, out_t, batch)
-
-    return parts.around_loss(loss if parts.beside is None else loss_beside), given
+    look = make_look(parts)
+    return Losses(parts.around_loss(whole), given, look, finish)
 
 
 def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
@@ -91,7 +124,9 @@ class Learner:
         self.sync_target()
         self._atoms = dqn.support(head, self.device) if head.categorical else None
         self._optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
-        self._loss, self.loss_given = make_losses(config, parts, self._atoms)
+        self._loss, self.loss_given, self._look, self._finish = make_losses(config, parts, self._atoms)
+        self.acts_in_pass = parts.acts_in_pass and acting is None
+        self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
         self.quiet = parts.quiet
         self._copy, self._step = parts.copy, parts.step
         self._loss_and_step = parts.around_update(self._loss_then_step)
@@ -107,13 +142,32 @@ class Learner:
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         """The best action of each environment. The copy back is a synchronisation point on a GPU."""
+        if self._begun is not None:
+            out = self._begun[2].also
+            assert out is not None
+            return dqn.q_values(out, self._atoms).argmax(1).numpy()
         return self._actor.greedy(obs)
+
+    def begin(self, batch: Batch, obs: np.ndarray) -> None:
+        """The passes of the next update, and in the same pass what `greedy` wants to know of these observations. Until `update`
+        finishes it no parameter changes.
+        """
+        mine = Batch(*map(self._copy, batch))
+        self._begun = (batch, mine, self._look(self.online, self.target, mine, torch.from_numpy(obs)))
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and each sample's error, still on the device."""
-        batch = Batch(*map(self._copy, batch))
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            assert begun[0] is batch, "another update was begun"
+            batch = begun[1]
+        else:
+            batch = Batch(*map(self._copy, batch))
         if self._is_cpu:
-            loss, td = self._loss(self.online, self.target, batch)
+            if begun is not None:
+                loss, td = self._finish(self.online, begun[2], batch)
+            else:
+                loss, td = self._loss(self.online, self.target, batch)
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
@@ -148,7 +202,12 @@ class Learner:
         loss, _ = self._loss(self.online, self.target, Batch(obs, action, ones, ones, obs, ones))
         loss.backward()
         self._optimizer.zero_grad(set_to_none=True)
-        self.greedy(np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype))
+        few = np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype)
+        self.greedy(few)
+        if self.acts_in_pass:
+            out = self._look(self.online, self.target, Batch(obs, action, ones, ones, obs, ones), torch.from_numpy(few))
+            out.tm1.mean().backward()
+            self._optimizer.zero_grad(set_to_none=True)
 
     # -- saving
 
