@@ -26,13 +26,14 @@ class Batch(NamedTuple):
     weight: Tensor  # float32 (B,): importance weights; ones when sampling is uniform
 
 
-def joined(obs: Tensor, also: Tensor | None) -> Tensor:
-    """One batch of both, in the memory order of the first."""
-    if also is None:
+def joined(obs: Tensor, *others: Tensor) -> Tensor:
+    """One batch of all, in the memory order of the first."""
+    if not others:
         return obs
-    out = torch.empty_strided((len(obs) + len(also), *obs.shape[1:]), obs.stride(), dtype=obs.dtype, device=obs.device)
-    out[: len(obs)] = obs
-    out[len(obs) :] = also
+    shape = (sum(map(len, (obs, *others))), *obs.shape[1:])
+    out = torch.empty_strided(shape, obs.stride(), dtype=obs.dtype, device=obs.device)
+    for part, x in zip(out.split([len(obs), *map(len, others)]), (obs, *others), strict=True):
+        part.copy_(x)
     return out
 
 

@@ -31,7 +31,7 @@ ON_DEVICE: dict[str, Any] = {
     "n_envs": 256
 }  # what is other where the card plays as well: it emulates many as quickly as few
 ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile")
-FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side")
+FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "split-network", "one-pass-acting")
 MANY_CORES = 8  # from so many on the cores play as quickly as a card learns: runner hybrid
 
 

@@ -70,10 +70,10 @@ def check_numbers(numbers: Numbers, obs: torch.Tensor) -> None:
 def test_places_have_one_number_exactly_where_patches_are_equal(kind, pictures):
     obs = pictures()
     numbers = Numbers(tuple(obs.shape), shapes(Copies(make(kind)).convolutions))
-    numbers.fill(obs)
+    numbers.fill((obs,))
     check_numbers(numbers, obs)
     assert (numbers.counts[1] < 0.4 * numbers.ids[1].size) == (pictures is game)
-    numbers.fill(obs.flip(0))
+    numbers.fill((obs.flip(0),))
     check_numbers(numbers, obs.flip(0))
 
 
@@ -82,7 +82,7 @@ def test_patches_whose_hashes_collide_stay_apart(monkeypatch):
     monkeypatch.setattr(patches, "FACTORS", np.zeros_like(patches.FACTORS))
     obs = game(2)
     numbers = Numbers(tuple(obs.shape), shapes(Copies(make()).convolutions))
-    numbers.fill(obs)
+    numbers.fill((obs,))
     check_numbers(numbers, obs)
 
 
@@ -92,8 +92,8 @@ def test_numbers_that_do_not_fit_into_16_bits_are_compared_one_by_one(monkeypatc
     # The compiled code has its limit in it, so the plain function of the same text runs.
     monkeypatch.setattr(patches, "LARGEST", 1)
     monkeypatch.setattr(patches, "number_squares", None)
-    monkeypatch.setattr(patches, "number_all", patches.number_all.py_func)
-    numbers.fill(obs)
+    monkeypatch.setattr(patches, "number_layers", patches.number_layers.py_func)
+    numbers.fill((obs,))
     check_numbers(numbers, obs)
 
 
@@ -152,8 +152,8 @@ def test_passes_under_way_have_memory_of_their_own_and_finished_ones_give_it_bac
 
 
 def test_observations_are_numbered_once_for_two_networks_and_again_when_they_change(monkeypatch):
-    calls, real = [], patches.number_all
-    monkeypatch.setattr(patches, "number_all", lambda *a: (calls.append(1), real(*a)))
+    calls, real = [], patches.number_layers
+    monkeypatch.setattr(patches, "number_layers", lambda *a: (calls.append(1), real(*a)))
     passes, online, target, obs = WrittenOut(Distinct()), make(), make(), game()
     passes.quiet(target, obs)
     passes.quiet(online, obs)

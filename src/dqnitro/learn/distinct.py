@@ -55,12 +55,18 @@ class Numbers:
         self.pixels = np.empty((n, 8), np.uint64)  # of the distinct blocks
         # The table is never more than half full.
         table, short = np.empty(1 << (2 * n - 1).bit_length(), np.int32), np.empty(n, np.uint64)
-        self._scratch = (table, self.pixels, short, np.empty(n, np.uint32), np.empty(n, np.int32))
+        self._scratch = (table, short, np.empty(n, np.uint32), np.empty(n, np.int32))
 
-    def fill(self, obs: Tensor) -> None:
-        words = obs.permute(0, 2, 3, 1).contiguous().flatten(2).numpy().view(np.uint64)
-        patches.number_all(
-            words, self.sizes, self.strides, patches.FACTORS, *self._scratch, self.ids, self.firsts, self.counts
+    def fill(self, obs: tuple[Tensor, ...]) -> None:
+        """The samples of all of these, one after the other."""
+        n, row, table = 0, 0, self._scratch[0]
+        for part in obs:
+            words = part.permute(0, 2, 3, 1).contiguous().flatten(2).numpy().view(np.uint64)
+            ids = self.ids[0][row : row + len(part)]
+            n, row = patches.number_blocks(words, patches.FACTORS, table, self.pixels, ids, n), row + len(part)
+        self.counts[0] = n
+        patches.number_layers(
+            self.sizes, self.strides, patches.FACTORS, *self._scratch, self.ids, self.firsts, self.counts
         )
 
 
@@ -160,14 +166,15 @@ class Kept:
         self.channels = self.pictures.parts(widths[-1])
         self.flat = self.pictures.tensor  # what the hidden layers read
         self.hidden: list[tuple[Tensor, Tensor]] = []  # of each stream, bfloat16 and float32
-        self._read: tuple[Tensor, int] | None = None
+        self._read: list[tuple[Tensor, int]] = []
 
-    def read(self, obs: Tensor) -> None:
+    def read(self, obs: tuple[Tensor, ...]) -> None:
         """Number the patches of these observations, unless they are in here: double DQN looks at them with both networks."""
-        if self._read is not None and self._read[0] is obs and self._read[1] == obs._version:
+        was = self._read
+        if len(was) == len(obs) and all(x is y and v == y._version for (x, v), y in zip(was, obs, strict=True)):
             return
         self.numbers.fill(obs)
-        self._read = (obs, obs._version)
+        self._read = [(x, x._version) for x in obs]
         count = int(self.numbers.counts[0])
         patches.to_bfloat16(self.numbers.pixels[:count].view(np.uint8), self.blocks.bits)
 
@@ -179,10 +186,10 @@ class Distinct:
         self._dense = Dense()
         self._spare: dict[Any, list[Kept]] = {}
 
-    def convolve(self, copies: Copies, obs: Tensor) -> Any:
-        if not fits(copies, obs):
+    def convolve(self, copies: Copies, obs: tuple[Tensor, ...]) -> Any:
+        if not all(fits(copies, x) for x in obs):
             return self._dense.convolve(copies, obs)
-        key = (tuple(obs.shape), shapes(copies.convolutions))
+        key = ((sum(map(len, obs)), *obs[0].shape[1:]), shapes(copies.convolutions))
         try:  # in one step: another thread may be in a pass of its own
             kept = self._spare.setdefault(key, []).pop()
         except IndexError:

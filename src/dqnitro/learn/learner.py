@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dqnitro import dqn
 from dqnitro.config import Config
-from dqnitro.dqn import Batch, ConvNetwork, joined
+from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import DivergedError
 from dqnitro.learn.acting import CopiedNetwork, SameNetwork
@@ -26,7 +26,8 @@ class Outputs(NamedTuple):
 
     tm1: Tensor  # the online network about `batch.obs_tm1`, with gradients
     t: Tensor  # the target network about `batch.obs_t`
-    also: Tensor | None  # the online network about the observations to act on
+    selector: Tensor | None  # the online network about `batch.obs_t`, for double DQN; None: it is still to be asked
+    act: Tensor | None  # the online network about the observations to act on, where they were given
 
 
 class Losses(NamedTuple):
@@ -34,34 +35,42 @@ class Losses(NamedTuple):
 
     whole: Loss  # given the target network
     given: Loss  # given what that network says about `batch.obs_t`
-    look: Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]
+    look: Look
     finish: Callable[[nn.Module, Outputs, Batch], tuple[Tensor, Tensor]]
 
 
-def make_look(parts: Parts) -> Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]:
-    """All passes of an update but double DQN's third: one after the other, side by side, or divided."""
+Look = Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]
 
-    def forward_also(online: nn.Module, obs: Tensor, also: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        if also is None:
-            return parts.forward(online, obs), None
+
+def make_look(config: Config, parts: Parts) -> Look:
+    """The passes of an update: one after the other, side by side, or divided."""
+
+    def forward(online: nn.Module, obs: Tensor, also: tuple[Tensor, ...]) -> list[Tensor]:
+        """The pass that learns; other observations go along and have no gradients."""
         if parts.by_hand is not None and isinstance(online, ConvNetwork):
-            return parts.by_hand.forward_also(online, obs, also)
-        out = parts.forward(online, joined(obs, also))
-        return out[: len(obs)], out[len(obs) :].detach()
+            return parts.by_hand.forward_also(online, obs, *also)
+        out, *others = parts.forward(online, dqn.joined(obs, *also)).split([len(obs), *map(len, also)])
+        return [out, *(x.detach() for x in others)]
 
-    def look(online: nn.Module, target: nn.Module, batch: Batch, also: Tensor | None) -> Outputs:
+    def both(
+        online: nn.Module, target: nn.Module, batch: Batch, also: tuple[Tensor, ...]
+    ) -> tuple[Tensor, list[Tensor]]:
         if parts.split is not None and isinstance(online, ConvNetwork) and isinstance(target, ConvNetwork):
-            return Outputs(*parts.split.together(online, target, batch.obs_tm1, batch.obs_t, also))
+            return parts.split.together(online, target, batch.obs_tm1, batch.obs_t, also)
         if parts.beside is None:
-            out_t = parts.quiet(target, batch.obs_t)
-            out_tm1, out_also = forward_also(online, batch.obs_tm1, also)
-            return Outputs(out_tm1, out_t, out_also)
+            return parts.quiet(target, batch.obs_t), forward(online, batch.obs_tm1, also)
         wait = parts.beside.start(parts.quiet, target, batch.obs_t)
         try:
-            out_tm1, out_also = forward_also(online, batch.obs_tm1, also)
+            outputs = forward(online, batch.obs_tm1, also)
         finally:
             out_t = wait()
-        return Outputs(out_tm1, out_t, out_also)
+        return out_t, outputs
+
+    def look(online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None) -> Outputs:
+        select = config.double and parts.one_pass
+        also = (batch.obs_t,) * select + (() if obs is None else (obs,))
+        out_t, (out_tm1, *others) = both(online, target, batch, also)
+        return Outputs(out_tm1, out_t, others[0] if select else None, None if obs is None else others[-1])
 
     return look
 
@@ -69,7 +78,10 @@ def make_look(parts: Parts) -> Callable[[nn.Module, nn.Module, Batch, Tensor | N
 def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> Losses:
     def finish(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         q_t = dqn.q_values(out.t, atoms)
-        selector = dqn.q_values(parts.quiet(online, batch.obs_t), atoms) if config.double else q_t
+        selector = q_t
+        if config.double:
+            said = parts.quiet(online, batch.obs_t) if out.selector is None else out.selector
+            selector = dqn.q_values(said, atoms)
         if atoms is None:
             y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, selector)
             each, td = dqn.td_loss(dqn.q_values(out.tm1, None), batch.action_tm1, y, config.loss)
@@ -82,12 +94,12 @@ def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> Losses:
         return (each * batch.weight).mean(), td.detach()
 
     def given(online: nn.Module, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        return finish(online, Outputs(parts.forward(online, batch.obs_tm1), out_t, None), batch)
+        return finish(online, Outputs(parts.forward(online, batch.obs_tm1), out_t, None, None), batch)
 
     def whole(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         return finish(online, look(online, target, batch, None), batch)
 
-    look = make_look(parts)
+    look = make_look(config, parts)
     return Losses(parts.around_loss(whole), given, look, finish)
 
 
@@ -125,7 +137,7 @@ class Learner:
         self._atoms = dqn.support(head, self.device) if head.categorical else None
         self._optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
         self._loss, self.loss_given, self._look, self._finish = make_losses(config, parts, self._atoms)
-        self.acts_in_pass = parts.acts_in_pass and acting is None
+        self.acts_in_pass = parts.one_pass and acting is None
         self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
         self.quiet = parts.quiet
         self._copy, self._step = parts.copy, parts.step
@@ -143,7 +155,7 @@ class Learner:
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         """The best action of each environment. The copy back is a synchronisation point on a GPU."""
         if self._begun is not None:
-            out = self._begun[2].also
+            out = self._begun[2].act
             assert out is not None
             return dqn.q_values(out, self._atoms).argmax(1).numpy()
         return self._actor.greedy(obs)

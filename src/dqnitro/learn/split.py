@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dqnitro.dqn import ConvNetwork, joined
+from dqnitro.dqn import ConvNetwork
 from dqnitro.learn.beside import Beside
 from dqnitro.learn.half import Half
 from dqnitro.learn.written_out import (
@@ -37,17 +37,15 @@ class Split:
 
     @torch.no_grad()
     def together(
-        self, online: ConvNetwork, target: ConvNetwork, obs_tm1: Tensor, obs_t: Tensor, also: Tensor | None
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """What the online network says about `obs_tm1`, with gradients, the target network about `obs_t`, and the online network
-        about other observations.
-        """
-        start, passes = self._beside.start, self._passes
+        self, online: ConvNetwork, target: ConvNetwork, obs_tm1: Tensor, obs_t: Tensor, also: tuple[Tensor, ...]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """What the target network says about `obs_t`, and the online network about `obs_tm1`, with gradients, and all others."""
+        start, passes, obs = self._beside.start, self._passes, (obs_tm1, *also)
         # Both are brought up to date here, before anybody else reads them.
         copies, copies_t = self._by_hand.copies(online), self._by_hand.copies(target)
-        convolved_t = start(passes.convolve, copies_t, obs_t)
+        convolved_t = start(passes.convolve, copies_t, (obs_t,))
         try:
-            kept = passes.convolve(copies, joined(obs_tm1, also))
+            kept = passes.convolve(copies, obs)
             outputs = start(run_head, copies, kept)
         finally:
             kept_t = convolved_t()
@@ -57,14 +55,13 @@ class Split:
         finally:
             out = outputs()
         with torch.enable_grad():
-            out_tm1, out_also = self._by_hand.results(
-                online, out, len(obs_tm1), lambda gradients: self._run_backward(copies, kept, gradients)
+            return out_t, self._by_hand.results(
+                online, out, [len(x) for x in obs], lambda gradients: self._run_backward(copies, kept, gradients)
             )
-        return out_tm1, out_t, out_also
 
     def _run_backward(self, copies: Copies, kept: Any, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
         back = self._beside.start(head_backward, copies, kept, gradients)()
-        halves = [Half.of(stream.hidden.weight) for stream in copies.streams]
+        halves = [half for s in copies.streams if (half := Half.of(s.hidden.weight)) is not None]
         made = self._beside.start(_hidden_gradients_and_step, copies, kept, back.hidden, halves)
 
         @functools.cache  # every half asks for it
@@ -78,7 +75,7 @@ class Split:
         except BaseException:
             finish()
             raise
-        if any(half is None for half in halves):
+        if len(halves) < len(copies.streams):  # autograd has to be given what the optimiser does not take
             return of_convolutions + put_in(back.of_streams, finish())
         for half in halves:
             half.wait = finish
@@ -86,10 +83,10 @@ class Split:
 
 
 def _hidden_gradients_and_step(
-    copies: Copies, kept: Any, hidden: list[Tensor], halves: list[Half | None]
+    copies: Copies, kept: Any, hidden: list[Tensor], halves: list[Half]
 ) -> list[Tensor | None]:
     made = hidden_gradients(copies, kept, hidden)
     for half in halves:
-        if half is not None and half.step is not None:
+        if half.step is not None:
             half.step()
     return made

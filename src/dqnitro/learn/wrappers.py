@@ -97,7 +97,7 @@ class Parts:
     beside: Beside | None = None  # a second thread for the target's pass
     by_hand: WrittenOut | None = None  # the passes over convolutional networks, where they are written out
     split: Split | None = None  # those passes, divided between two threads
-    acts_in_pass: bool = False  # actions are chosen in the pass of the update that is owed next
+    one_pass: bool = False  # all that the online network is asked before an update, in the pass that learns
 
 
 def plain_parts(device: str) -> Parts:
@@ -324,7 +324,7 @@ def one_pass_acting(parts: Parts, device: str) -> Parts:
     """Actions from the update's own pass over the batch. It has the weights that acting would use: both come before the step."""
     if torch.device(device).type != "cpu":
         raise ConfigError("wrapper one-pass-acting is for a learner on the CPU", "on a GPU take cuda-graphs")
-    return replace(parts, acts_in_pass=True)
+    return replace(parts, one_pass=True)
 
 
 def compiled(parts: Parts, device: str) -> Parts:

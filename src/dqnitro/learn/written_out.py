@@ -104,9 +104,9 @@ class BackToFlat(NamedTuple):
     of_streams: list[Tensor | None]  # of all their parameters but the hidden weights, whose places are None
 
 
-def convolve(copies: Copies, obs: Tensor) -> Kept:
+def convolve(copies: Copies, obs: tuple[Tensor, ...]) -> Kept:
     w, inputs = copies.weights, []
-    x = obs.to(torch.bfloat16, memory_format=copies.memory_format)
+    x = joined(*obs).to(torch.bfloat16, memory_format=copies.memory_format)
     for i, layer in enumerate(copies.convolutions):
         inputs.append(x)
         x = torch.conv2d(x, w[2 * i], w[2 * i + 1], layer.stride).relu_()  # type: ignore[arg-type]
@@ -168,8 +168,8 @@ def convolve_backward(copies: Copies, kept: Kept, g_flat: Tensor) -> list[Tensor
 class Passes(Protocol):
     """Both ways through the convolutions. What is above them is the same for all (`run_head`, `head_backward`)."""
 
-    def convolve(self, copies: Copies, obs: Tensor) -> Any:
-        """What the way back needs, with a `flat` to go on from, and room for `hidden`."""
+    def convolve(self, copies: Copies, obs: tuple[Tensor, ...]) -> Any:
+        """Over all of these, as one batch. What the way back needs, with a `flat` to go on from, and room for `hidden`."""
         ...
 
     def convolve_backward(self, copies: Copies, kept: Any, g_flat: Tensor) -> list[Tensor | None]:
@@ -184,7 +184,7 @@ class Passes(Protocol):
 class Dense:
     """Every layer computes all of its output, as torch does."""
 
-    def convolve(self, copies: Copies, obs: Tensor) -> Kept:
+    def convolve(self, copies: Copies, obs: tuple[Tensor, ...]) -> Kept:
         return convolve(copies, obs)
 
     def convolve_backward(self, copies: Copies, kept: Kept, g_flat: Tensor) -> list[Tensor | None]:
@@ -197,7 +197,7 @@ class Dense:
 _DENSE = Dense()
 
 
-def run(passes: Passes, copies: Copies, obs: Tensor) -> tuple[list[Tensor], Any]:
+def run(passes: Passes, copies: Copies, *obs: Tensor) -> tuple[list[Tensor], Any]:
     """The outputs of the streams, float32, and what the way back needs."""
     kept = passes.convolve(copies, obs)
     return run_head(copies, kept), kept
@@ -226,9 +226,9 @@ class _Pass(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, way_back: WayBack, outputs: list[Tensor], *parameters: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, way_back: WayBack, outputs: tuple[Tensor, ...], *parameters: Tensor) -> tuple[Tensor, ...]:
         ctx.way_back = way_back
-        return tuple(outputs)
+        return outputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
@@ -251,25 +251,22 @@ class WrittenOut:
 
     def forward(self, network: ConvNetwork, obs: Tensor) -> Tensor:
         """The pass that learns."""
-        return self.forward_also(network, obs, None)[0]
+        return self.forward_also(network, obs)[0]
 
-    def forward_also(self, network: ConvNetwork, obs: Tensor, also: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def forward_also(self, network: ConvNetwork, obs: Tensor, *also: Tensor) -> list[Tensor]:
         """The pass that learns, and what the network says about other observations: they go along, and nothing comes back."""
         copies = self.copies(network)
         with torch.no_grad():
-            outputs, kept = run(self.passes, copies, joined(obs, also))
-        return self.results(network, outputs, len(obs), lambda g: run_backward(self.passes, copies, kept, g))
+            outputs, kept = run(self.passes, copies, obs, *also)
+        rows = [len(obs), *map(len, also)]
+        return self.results(network, outputs, rows, lambda g: run_backward(self.passes, copies, kept, g))
 
-    def results(
-        self, network: ConvNetwork, outputs: list[Tensor], learning: int, way_back: WayBack
-    ) -> tuple[Tensor, Tensor | None]:
-        """The outputs of the first samples, with gradients, and of the others, without; None where there are no others."""
-        copies = self.copies(network)
-        out = network.head.combine(*_Pass.apply(way_back, [x[:learning] for x in outputs], *copies.source))  # type: ignore[misc]
-        if learning == len(outputs[0]):
-            return out, None
+    def results(self, network: ConvNetwork, outputs: list[Tensor], rows: list[int], way_back: WayBack) -> list[Tensor]:
+        """What a pass says, in parts of so many rows. The first has gradients."""
+        copies, (learns, *others) = self.copies(network), zip(*(x.split(rows) for x in outputs), strict=True)
+        out = network.head.combine(*_Pass.apply(way_back, learns, *copies.source))  # type: ignore[misc]
         with torch.no_grad():
-            return out, network.head.combine(*(x[learning:] for x in outputs))
+            return [out, *(network.head.combine(*x) for x in others)]
 
     @torch.no_grad()
     def quiet(self, network: ConvNetwork, obs: Tensor) -> Tensor:
