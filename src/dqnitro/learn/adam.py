@@ -91,7 +91,7 @@ class OnePassAdam(torch.optim.Adam):
         super().__init__(parameters, lr=lr, eps=eps)
         self.scale = 1.0  # of the gradients, for the next step
         self.beside: Beside | None = None  # the thread of the large parameters, in whose core's cache they lie
-        self._views: dict[Tensor, tuple[tuple[Any, ...], tuple[np.ndarray, ...]]] = {}
+        self._views: dict[Tensor, tuple[int, tuple[Tensor, ...], tuple[np.ndarray, ...]]] = {}
         for p in self._parameters():
             if p.numel() >= LARGE:
                 p.half = Half()  # type: ignore[attr-defined]
@@ -128,18 +128,22 @@ class OnePassAdam(torch.optim.Adam):
                 out.append(half.gradient)
         return out
 
-    def _memory(self, p: Tensor) -> tuple[np.ndarray, ...]:
-        """The parameter and its two moments as NumPy sees them; looked up again only if one of them moved."""
+    def _next_step(self, p: Tensor) -> tuple[float, tuple[np.ndarray, ...]]:
+        """Which step this is, counted, and the parameter and its two moments as NumPy sees them; looked up again only if one of
+        them moved.
+        """
         state = self.state[p]
         if not state:
             state["step"] = torch.tensor(0.0)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        is_now = (p.data_ptr(), state["exp_avg"], state["exp_avg_sq"])
-        was, views = self._views.get(p, ((), ()))
-        if len(was) != 3 or was[0] != is_now[0] or was[1] is not is_now[1] or was[2] is not is_now[2]:
-            views = (flat(p), flat(is_now[1]), flat(is_now[2]))
-            self._views[p] = (is_now, views)
-        return views
+        kept = tuple(state[k] for k in ("step", "exp_avg", "exp_avg_sq"))
+        place, was, views = self._views.get(p, (0, (), ()))
+        if place != p.data_ptr() or any(a is not b for a, b in zip(was, kept, strict=True)):
+            views = (flat(kept[0]), flat(p), flat(kept[1]), flat(kept[2]))
+            self._views[p] = (p.data_ptr(), kept, views)
+        count, *arrays = views
+        count[0] += 1
+        return float(count[0]), tuple(arrays)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -157,12 +161,9 @@ class OnePassAdam(torch.optim.Adam):
             half.version, half.stepped = p._version, False
 
     def _step_floats(self, parameters: list[Tensor]) -> None:
-        memory = [self._memory(p) for p in parameters]
-        steps = [self.state[p]["step"] for p in parameters]
-        torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]
         numbers: dict[float, tuple[np.float32, ...]] = {}
-        for p, arrays, step in zip(parameters, memory, steps, strict=True):
-            t = step.item()
+        for p in parameters:
+            t, arrays = self._next_step(p)
             if t not in numbers:
                 numbers[t] = self._numbers(t)
             assert p.grad is not None
@@ -176,10 +177,8 @@ class OnePassAdam(torch.optim.Adam):
                 self._step_half(p, half)
 
     def _step_half(self, p: Tensor, half: Half) -> None:
-        arrays = self._memory(p)
-        step = self.state[p]["step"]
-        step += 1
-        step_half(*arrays, *half.arrays, *self._numbers(step.item()))
+        t, arrays = self._next_step(p)
+        step_half(*arrays, *half.arrays, *self._numbers(t))
         half.stepped = True
 
     def _numbers(self, t: float) -> tuple[np.float32, ...]:

@@ -61,7 +61,8 @@ class Numbers:
         """The samples of all of these, one after the other."""
         n, row, table = 0, 0, self._scratch[0]
         for part in obs:
-            words = part.permute(0, 2, 3, 1).contiguous().flatten(2).numpy().view(np.uint64)
+            pixels = np.ascontiguousarray(part.numpy().transpose(0, 2, 3, 1))
+            words = pixels.reshape(*pixels.shape[:2], -1).view(np.uint64)
             ids = self.ids[0][row : row + len(part)]
             n, row = patches.number_blocks(words, patches.FACTORS, table, self.pixels, ids, n), row + len(part)
         self.counts[0] = n
@@ -71,12 +72,21 @@ class Numbers:
 
 
 class Memory:
-    """Rows of bfloat16 for torch, and the same memory for NumPy: made once, because making a view costs torch microseconds."""
+    """Rows of bfloat16 for torch, and the same memory for NumPy. Views are made once: making one costs torch microseconds, and it
+    gives the GIL away meanwhile, which another thread may then have for as long as it likes.
+    """
 
     def __init__(self, rows: int, width: int) -> None:
         self.tensor = torch.empty(rows, width, dtype=torch.bfloat16)
         self.bits = self.tensor.view(torch.uint16).numpy()
         self.words = self.bits.view(np.uint64)  # four numbers each
+        self._first: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def first(self, rows: int) -> tuple[Tensor, Tensor]:
+        """The first rows, and the same transposed."""
+        if rows not in self._first:
+            self._first[rows] = (self.tensor[:rows], self.tensor[:rows].t())
+        return self._first[rows]
 
     def parts(self, n: int) -> np.ndarray:
         return self.bits.reshape(len(self.bits), n, -1)
@@ -99,6 +109,7 @@ class Layer:
         self._back = Memory(most, area * inputs)
         self._parts = self._back.parts(area)
         self.outputs, self._gradient = Memory(most, outputs), Memory(most, outputs)  # before the ReLU
+        self._weights = Memory(outputs, area * inputs)  # their gradient
         self.total = np.empty((most, outputs), np.float32)  # of the gradients of all places
         self.bias = np.empty(outputs, np.float32)
 
@@ -110,45 +121,51 @@ class Layer:
     def _rows(self) -> int:
         return -(-self.count // ROWS) * ROWS
 
-    def forward(self, below: Memory, weights: Tensor, bias: Tensor) -> None:
-        n, rows, inputs = self._numbers, self._rows, self._inputs
+    def forward(self, below: Memory, weights: Matrix, bias: Tensor) -> None:
+        n, rows = self._numbers, self._rows
         patches.gather_rows(
             below.words, n.ids[self._i], n.firsts[self._i][: self.count], *self._where, self._patches[:rows]
         )
-        torch.addmm(bias, inputs.tensor[:rows], weights.t(), out=self.outputs.tensor[:rows])
+        torch.addmm(bias, self._inputs.first(rows)[0], weights[1], out=self.outputs.first(rows)[0])
 
-    def backward(self) -> Tensor:
-        """From the total over all places to before the ReLU. The gradient of the bias comes along."""
-        gradient, rows = self._gradient, self._rows
+    def backward(self, weight: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """From the total over all places to before the ReLU. The gradients of weights, times `scale`, and of the bias."""
+        gradient, rows, product = self._gradient, self._rows, self._weights
         patches.through_relu(self.total[: self.count], self.outputs.bits, gradient.bits[:rows], self.bias)
-        return gradient.tensor[:rows]
+        torch.mm(gradient.first(rows)[1], self._inputs.first(rows)[0], out=product.tensor)
+        wide = np.empty(product.bits.shape, np.float32)
+        patches.widen(product.bits, wide, np.float32(scale))
+        return torch.from_numpy(unmatrix(wide, weight)), torch.from_numpy(self.bias.copy())
 
-    def weight_gradient(self, gradient: Tensor, weight: Tensor) -> Tensor:
-        return unmatrix(gradient.t() @ self._inputs.tensor[: self._rows], weight)
-
-    def send_back(self, gradient: Tensor, weights: Tensor, below: Layer) -> None:
+    def send_back(self, weights: Matrix, below: Layer) -> None:
         """To the total of the layer below."""
-        n = self._numbers
-        torch.mm(gradient, weights, out=self._back.tensor[: len(gradient)])
+        n, rows = self._numbers, self._rows
+        torch.mm(self._gradient.first(rows)[0], weights[0], out=self._back.first(rows)[0])
         patches.sum_rows(
             self._parts, n.ids[self._i], n.firsts[self._i][: self.count], *self._where, below.total[: below.count]
         )
 
 
-def matrix(weight: Tensor) -> Tensor:
+Matrix = tuple[Tensor, Tensor]  # and the same transposed
+
+
+def matrix(weight: Tensor) -> Matrix:
     """A convolution's weights as (outputs, patch), a patch being in the order in which it is gathered."""
     n, channels, size, _ = weight.shape
     if size == 8:  # of 2x2 blocks, which are of 4x4 pixels
-        return weight.view(n, channels, 2, 4, 2, 4).permute(0, 2, 4, 3, 5, 1).reshape(n, -1)
-    return weight.permute(0, 2, 3, 1).reshape(n, -1)  # no copy if channels are innermost
+        out = weight.view(n, channels, 2, 4, 2, 4).permute(0, 2, 4, 3, 5, 1).reshape(n, -1)
+    else:
+        out = weight.permute(0, 2, 3, 1).reshape(n, -1)  # no copy if channels are innermost
+    return out, out.t()
 
 
-def unmatrix(gradient: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `matrix`."""
+def unmatrix(gradient: np.ndarray, like: Tensor) -> np.ndarray:
+    """The inverse of `matrix`, in the memory order of `like`."""
     n, channels, size, _ = like.shape
     if size == 8:
-        return gradient.view(n, 2, 2, 4, 4, channels).permute(0, 5, 1, 3, 2, 4).reshape(like.shape)
-    return gradient.view(n, size, size, channels).permute(0, 3, 1, 2)
+        gradient = gradient.reshape(n, 2, 2, 4, 4, channels).transpose(0, 1, 3, 2, 4, 5)
+    out = gradient.reshape(n, size, size, channels).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(out) if like.is_contiguous() else out
 
 
 class Kept:
@@ -225,9 +242,7 @@ def convolve_backward(copies: Copies, kept: Kept, g_flat: Tensor) -> list[Tensor
     patches.sum_spread(parts, kept.places[:rows], top.total[: top.count])
     for i in range(len(kept.layers) - 1, -1, -1):
         layer = kept.layers[i]
-        g = layer.backward()
-        g_w = layer.weight_gradient(g, copies.weights[2 * i]).to(torch.float32, memory_format=copies.memory_format)
-        out = [g_w.mul_(SCALE) if i == 0 else g_w, torch.from_numpy(layer.bias.copy()), *out]
+        out = [*layer.backward(copies.weights[2 * i], SCALE if i == 0 else 1.0), *out]
         if i:
-            layer.send_back(g, copies.derived(i, matrix), kept.layers[i - 1])
+            layer.send_back(copies.derived(i, matrix), kept.layers[i - 1])
     return out

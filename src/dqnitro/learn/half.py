@@ -12,10 +12,12 @@ from torch import Tensor
 
 def flat(x: Tensor) -> np.ndarray:
     """All numbers in the order in which they lie in memory; bfloat16, which NumPy has not, as bits."""
-    if x.dtype == torch.float32 and x.is_contiguous():
-        return x.detach().numpy().reshape(-1)
-    whole = x.detach().as_strided((x.numel(),), (1,))
-    return (whole.view(torch.uint16) if x.dtype == torch.bfloat16 else whole).numpy()
+    x = x.detach() if x.requires_grad else x
+    array = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+    out = array.transpose(order).reshape(-1)
+    assert np.may_share_memory(out, array), "memory with holes"
+    return out
 
 
 class Half:

@@ -238,6 +238,14 @@ def to_half(value: np.float32) -> np.uint16:
 
 
 @compiled
+def widen(bits: np.ndarray, out: np.ndarray, scale: np.float32) -> None:
+    """bfloat16 to float32, times `scale`."""
+    for n in range(len(bits)):
+        for i in range(bits.shape[1]):
+            out[n, i] = to_float(bits[n, i]) * scale
+
+
+@compiled
 def sum_spread(gradient: np.ndarray, ids: np.ndarray, total: np.ndarray) -> None:
     """The way back of `spread`: every place adds its gradient to the row it was given."""
     total[:] = 0

@@ -40,7 +40,9 @@ class Copies:
             Half.fill_in(self.source[i], made)
         self.weights: list[Tensor] = []  # in the order of `source`
         self._versions: list[int] = []
-        self._derived: dict[int, Tensor] = {}
+        self._places: list[int] = []  # of the parameters in memory
+        self._plain: list[Tensor] = []  # the parameters without gradients
+        self._derived: dict[int, tuple[Tensor, ...]] = {}
 
     def refresh(self) -> None:
         """Convert again if a parameter was written to since the last time.
@@ -52,8 +54,12 @@ class Copies:
         if versions == self._versions:
             return
         self._versions = versions
-        self._derived.clear()
-        self.weights = [p.detach() for p in self.source]
+        places = [p.data_ptr() for p in self.source]
+        if places != self._places:
+            self._places, self._plain = places, [p.detach() for p in self.source]
+        self.weights = list(self._plain)
+        # Views of the copies stay what they are: the copies are written to, never replaced.
+        self._derived = {i: x for i, x in self._derived.items() if x[0].data_ptr() == self._made[2 * i].data_ptr()}
         old: list[Tensor] = []
         new: list[Tensor] = []
         for i, made in zip(self._half, self._made, strict=True):
@@ -68,8 +74,8 @@ class Copies:
         for i, made in zip(self._half, self._made, strict=True):
             self.weights[i] = made
 
-    def derived(self, i: int, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """What `make` makes of the weights of convolution i; kept until they change."""
+    def derived(self, i: int, make: Callable[[Tensor], tuple[Tensor, ...]]) -> Any:
+        """What `make` makes of the weights of convolution i; kept until they change, or for good if they are only views."""
         if i not in self._derived:
             self._derived[i] = make(self.weights[2 * i])
         return self._derived[i]
