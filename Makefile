@@ -5,6 +5,8 @@ READY := .venv/.ready
 MINUTES ?= 0
 # Workers for the tests: every one loads torch, so more than the cores there are only costs memory.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# They share one card; most of a test is spent on the cores, in the emulators it is compared with.
+GPU_JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -gt 8 ] && echo 8 || echo $$n)
 
 .PHONY: setup pong test test-gpu lint clean
 
@@ -30,7 +32,7 @@ test: lint
 # On a machine with an NVIDIA GPU: everything that needs the card, with the extra that compiles for it.
 test-gpu: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cuda]'
-	$(BIN)/python -m pytest -m gpu -rs
+	$(BIN)/python -m pytest -m gpu -rs -n $(GPU_JOBS) --dist worksteal
 
 clean:
 	rm -rf .venv build dist .pytest_cache .ruff_cache

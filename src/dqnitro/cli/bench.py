@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     p.add_argument("what", help="what to measure (the list is above)")
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--games", metavar="A,B", help="console, gpu: these games (default: twelve; gpu: twenty)")
-    p.add_argument("--machines", metavar="N,M", help="gpu: numbers of machines (default: 256 to 32,768)")
+    p.add_argument("--machines", metavar="N,M", help="gpu: numbers of machines (default: 256 to 131,072)")
     p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
     p.add_argument("--only", metavar="A,B", help="only contenders with one of these words in their name")
     p.add_argument("--rounds", type=int, metavar="N", help="rounds in which all take their turn (default: 5; peers: 6)")

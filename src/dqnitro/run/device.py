@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dqnitro import dqn
 from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd
@@ -28,20 +27,21 @@ from dqnitro.learn.learner import Learner
 from dqnitro.learn.wrappers import wrap
 from dqnitro.loop import Phases, Tick, make_clock
 from dqnitro.run.machines import Machines
+from dqnitro.run.part import MOST_ENDS, Part
 from dqnitro.run.ring import Ring
 from dqnitro.run.updates import Updates
 
 STEPS_PER_GRAPH = 16
-MOST_ENDS = 4096  # games that may end in one graph
 REPORT = 5  # numbers that come back with every graph: steps, updates, ends, loss, first bad update
 
 
 class DeviceAgent:
     """A whole run on one card, behind the attributes that a session asks of an agent."""
 
-    def __init__(self, config: Config, device: torch.device, player: Any = None) -> None:
+    def __init__(self, config: Config, device: torch.device, *players: Any) -> None:
         self.config, self.device = config, device
-        self.player = player or Machines(config, device)
+        players = players or (Machines(config, device),)
+        self.player = players[0]
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # sizes never change: try the kernels once, keep the fastest
         torch.manual_seed(config.seed)  # of the card, too: exploration and samples are drawn there
@@ -74,6 +74,8 @@ class DeviceAgent:
         self.length = torch.zeros(n, dtype=torch.int64, device=device)
         self.was_away = torch.zeros(n, dtype=torch.bool, device=device)
         self.head, self.filled = self.ring.head.clone(), self.ring.filled.clone()
+        firsts = np.cumsum([0, *(len(p.actions) for p in players)])
+        self.parts = [Part(self, p, int(at), p is players[-1]) for p, at in zip(players, firsts[:-1], strict=True)]
         self.report = torch.zeros(REPORT, dtype=torch.float64, device=device)
         self.report[4] = -1
         # environment, score, steps; the last row takes what is no end
@@ -88,41 +90,6 @@ class DeviceAgent:
         c = self.config
         share = (self.report[0] / max(c.epsilon_decay_steps, 1)).clamp(max=1.0)
         return c.epsilon_start + (c.epsilon_end - c.epsilon_start) * share
-
-    def choose(self) -> None:
-        """Look, decide, and fix what the updates beside this step may read."""
-        obs = self.player.obs
-        here = self.player.away == 0
-        self.ring.see(obs[:, -1], self.age)
-        out = self._act(self.learner.online, obs)
-        greedy = dqn.q_values(out, self.learner._atoms).argmax(1)
-        explore = torch.rand(len(here), device=self.device) < self._epsilon()
-        chance = torch.randint(0, self.player.n_actions, (len(here),), device=self.device)
-        actions = torch.where(explore, chance, greedy)
-        self.player.actions.copy_(actions)
-        self.ring.decide(actions, here)
-        self.was_away.copy_(~here)
-        self.head.copy_(self.ring.head)
-        self.filled.copy_(self.ring.filled)
-
-    def play(self) -> None:
-        """One step of every machine that is here, and the book-keeping of its games."""
-        self.player.step()
-        reward, done, cut, over = self.player.outcome()
-        here = ~self.was_away
-        over = over & here
-        learned = reward.clamp(-1, 1) if self.config.clip_rewards else reward
-        self.ring.outcome(learned * here, done & here, cut & here)
-        self.age.add_(1)
-        self.score.add_(reward * here)
-        self.length.add_(here)
-        place = torch.where(over, self.report[2].long() + over.cumsum(0) - 1, MOST_ENDS).clamp(max=MOST_ENDS)
-        env = torch.arange(len(here), device=self.device)
-        self.ends.index_copy_(0, place, torch.stack([env.float(), self.score, self.length.float()], 1))
-        self.score.masked_fill_(over, 0)
-        self.length.masked_fill_(over, 0)
-        self.report[0].add_(here.sum())
-        self.report[2].add_(over.sum())
 
     def admit(self) -> None:
         """Once a graph: finished starts come in, waiting machines go out to start."""
@@ -144,6 +111,8 @@ class DeviceAgent:
 
     def state_tensors(self) -> dict[str, Tensor]:
         own = {k: getattr(self, k) for k in ("age", "score", "length", "was_away", "report", "ends")}
+        for i, part in enumerate(self.parts[:-1]):  # the last one's are the ring's
+            own |= {f"head.{i}": part.ring.head, f"filled.{i}": part.ring.filled}
         return {**{f"ring.{k}": v for k, v in self.ring.tensors().items()}, **own}
 
     def get_state(self) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
@@ -204,24 +173,24 @@ class Graphs:
 
     def _body(self, updates: tuple[int, ...]) -> None:
         """`updates[i]` updates beside vector step i."""
-        a = self.agent
+        a, part = self.agent, self.agent.parts[0]
         a.admit()
         if not self.cuda:
             a.player.begin_games()
             for k in updates:
-                a.choose()
+                part.choose()
                 a.learn(k)
-                a.play()
+                part.play()
             return
         main = torch.cuda.current_stream()
         self._start.wait_stream(main)
         with torch.cuda.stream(self._start):
             a.player.begin_games()
         for k in updates:
-            a.choose()
+            part.choose()
             self._play.wait_stream(main)
             with torch.cuda.stream(self._play):
-                a.play()
+                part.play()
             a.learn(k)
             main.wait_stream(self._play)
         main.wait_stream(self._start)
@@ -239,7 +208,8 @@ class Graphs:
             for k in {1, a.updates.group}:
                 for _ in range(3):
                     a.learn(k)
-            a._act(a.learner.online, a.player.obs)
+            for part in a.parts:
+                a._act(a.learner.online, part.player.obs)
         torch.cuda.current_stream().wait_stream(stream)
         a.learner.online.load_state_dict(network)
         for parameter, state in optimizer.state.items():

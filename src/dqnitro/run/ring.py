@@ -10,6 +10,7 @@ and environments without looking, and gives such draws, a few in a hundred, the 
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import torch
@@ -58,6 +59,16 @@ class Ring:
         self.head = torch.zeros(1, dtype=torch.int64, device=device)
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)  # slots with a decision in them
         self._back = torch.arange(stack - 1, -1, -1, device=device)
+
+    def columns(self, which: slice, same_head: bool) -> Ring:
+        """Some of the environments, in the same memory. With a head of their own they may be ahead of the others."""
+        part = copy.copy(self)
+        for name in ("frames", "action", "reward", "done", "cut", "valid", "age"):
+            setattr(part, name, getattr(self, name)[:, which])
+        part.n = part.action.shape[1]
+        if not same_head:
+            part.head, part.filled = self.head.clone(), self.filled.clone()
+        return part
 
     @property
     def bytes_per_transition(self) -> float:
