@@ -47,6 +47,8 @@ def make_look(config: Config, parts: Parts) -> Look:
 
     def forward(online: nn.Module, obs: Tensor, also: tuple[Tensor, ...]) -> list[Tensor]:
         """The pass that learns; other observations go along and have no gradients."""
+        if not also:
+            return [parts.forward(online, obs)]
         if parts.by_hand is not None and isinstance(online, ConvNetwork):
             return parts.by_hand.forward_also(online, obs, *also)
         out, *others = parts.forward(online, dqn.joined(obs, *also)).split([len(obs), *map(len, also)])
@@ -68,7 +70,7 @@ def make_look(config: Config, parts: Parts) -> Look:
 
     def look(online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None) -> Outputs:
         select = config.double and parts.one_pass
-        also = (batch.obs_t,) * select + (() if obs is None else (obs,))
+        also = ((batch.obs_t,) if select else ()) + (() if obs is None else (obs,))
         out_t, (out_tm1, *others) = both(online, target, batch, also)
         return Outputs(out_tm1, out_t, others[0] if select else None, None if obs is None else others[-1])
 
@@ -170,16 +172,15 @@ class Learner:
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and each sample's error, still on the device."""
         begun, self._begun = self._begun, None
-        if begun is not None:
-            assert begun[0] is batch, "another update was begun"
-            batch = begun[1]
-        else:
+        if begun is None:
             batch = Batch(*map(self._copy, batch))
+        else:
+            assert begun[0] is batch, "another update was begun"
         if self._is_cpu:
-            if begun is not None:
-                loss, td = self._finish(self.online, begun[2], batch)
-            else:
+            if begun is None:
                 loss, td = self._loss(self.online, self.target, batch)
+            else:
+                loss, td = self._finish(self.online, begun[2], begun[1])
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
@@ -211,13 +212,14 @@ class Learner:
         obs = torch.from_numpy(np.zeros((batch_size, *spec.obs_shape), spec.obs_dtype)).to(self.device)
         ones = torch.ones(batch_size, device=self.device)
         action = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
-        loss, _ = self._loss(self.online, self.target, Batch(obs, action, ones, ones, obs, ones))
+        batch = Batch(obs, action, ones, ones, obs, ones)
+        loss, _ = self._loss(self.online, self.target, batch)
         loss.backward()
         self._optimizer.zero_grad(set_to_none=True)
         few = np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype)
         self.greedy(few)
         if self.acts_in_pass:
-            out = self._look(self.online, self.target, Batch(obs, action, ones, ones, obs, ones), torch.from_numpy(few))
+            out = self._look(self.online, self.target, batch, torch.from_numpy(few))
             out.tm1.mean().backward()
             self._optimizer.zero_grad(set_to_none=True)
 

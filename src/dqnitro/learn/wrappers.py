@@ -293,9 +293,7 @@ def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
 def side_by_side(parts: Parts, device: str) -> Parts:
     """The target's pass in a second thread while the online network's runs."""
     if torch.device(device).type != "cpu":
-        raise ConfigError(
-            "wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue of work"
-        )
+        raise ConfigError("wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue")
     return replace(parts, beside=Beside())
 
 
