@@ -40,7 +40,8 @@ CLASSIC: dict[str, Any] = {
 CLASSIC_ON_GPU: dict[str, Any] = {"n_envs": 64, "batch_size": 128, "steps_per_update": 16.0, "learning_rate": 1.25e-4}
 CLASSIC_ON_DEVICE: dict[str, Any] = {"n_envs": 1024}
 ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile")
-FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side")
+FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "one-pass-acting")
+LARGE_LAYER_RUNGS = ("split-network",)  # where cores are few and the hidden layer is the Nature network's
 MANY_CORES = 8  # from so many on the cores play as quickly as a card learns: runner hybrid
 
 
@@ -142,7 +143,7 @@ def _fast(env_id: str) -> Plan:
     """The baseline's run, but for rounding, as fast as one process gets it."""
     wanted = (
         "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches",
-        *FEW_CORES_RUNGS * few_cores(),
+        *(*FEW_CORES_RUNGS, *LARGE_LAYER_RUNGS) * few_cores(),
     )  # fmt: skip
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
 
