@@ -9,6 +9,7 @@ import torch
 from dqnitro import recipes, tuned
 from dqnitro.cli import main
 from dqnitro.cli.train import make_parser, planned
+from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
 from dqnitro.ladder.rung import needs_bfloat16, needs_compiler, runner_needs
 from dqnitro.recipes import ON_GPU, Here
@@ -50,6 +51,20 @@ def test_on_a_gpu_all_numbers_come_from_one_place(monkeypatch):
     assert recipes.auto("pong").n_envs == 96 and "play 96 consoles" in recipes.plan("auto", "pong").why
     use(monkeypatch, Here(2, "card"))
     assert recipes.auto("pong").n_envs == recipes.ON_DEVICE["n_envs"]
+
+
+@pytest.mark.parametrize(
+    ("here", "runner", "n_envs"), [(H200, "hybrid", 64), (Here(2, "card"), "device", 1024), (Here(2), "inline", 8)]
+)
+def test_classic_is_the_published_dqn_at_eight_samples_a_step_everywhere(here, runner, n_envs, monkeypatch):
+    use(monkeypatch, here)
+    config = recipes.classic("breakout")
+    assert (config.runner, config.n_envs) == (runner, n_envs)
+    assert config.batch_size / config.steps_per_update == 8
+    assert (config.n_step, config.double, config.dueling, config.network) == (1, False, False, "nature")
+    assert (config.sticky_actions, config.noop_max, config.fire_reset, config.episodic_life) == (0.25, 0, False, False)
+    with pytest.raises(ConfigError, match="the DQN of the Atari games"):
+        recipes.classic("CartPole-v1")
 
 
 def test_what_shows_no_pictures_of_a_console_stays_on_the_cpu(monkeypatch):
@@ -153,7 +168,9 @@ def test_few_cores_learn_with_one_thread_each_unless_told_otherwise(monkeypatch)
     monkeypatch.setattr("dqnitro.machine.usable_cores", lambda: 2)
     for name in ("fast", "auto"):
         plan = recipes.untuned(name, "pong")
-        assert plan.rungs[-2:] == recipes.FEW_CORES_RUNGS or set(recipes.FEW_CORES_RUNGS) <= set(plan.left_out)
+        wanted = (*recipes.FEW_CORES_RUNGS, *recipes.LARGE_LAYER_RUNGS * (name == "fast"))
+        possible = tuple(n for n in wanted if n not in plan.left_out)
+        assert possible and plan.rungs[-len(possible) :] == possible
         if "side-by-side" in plan.rungs:
             assert plan.config().torch_threads == 1 and "fused-adam" not in plan.config().wrappers
             assert replace(plan, base=plan.base.replace(torch_threads=3)).config().torch_threads == 3

@@ -26,6 +26,17 @@ class Batch(NamedTuple):
     weight: Tensor  # float32 (B,): importance weights; ones when sampling is uniform
 
 
+def joined(obs: Tensor, *others: Tensor) -> Tensor:
+    """One batch of all, in the memory order of the first."""
+    if not others:
+        return obs
+    shape = (sum(map(len, (obs, *others))), *obs.shape[1:])
+    out = torch.empty_strided(shape, obs.stride(), dtype=obs.dtype, device=obs.device)
+    for part, x in zip(out.split([len(obs), *map(len, others)]), (obs, *others), strict=True):
+        part.copy_(x)
+    return out
+
+
 @dataclass(frozen=True)
 class HeadSpec:
     """What the network predicts for each action: one value, or a distribution over `atoms` returns."""

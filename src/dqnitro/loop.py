@@ -18,7 +18,7 @@ from dqnitro.envs.base import Envs, GameEnd, Step
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.learner import Learner
 from dqnitro.machine import keep_freed_memory
-from dqnitro.replay.base import Replay
+from dqnitro.replay.base import Replay, Sample
 
 PHASES = ("act", "env", "sample", "learn", "store")
 
@@ -88,18 +88,38 @@ def choose_actions(
     return actions
 
 
-def learn_owed(a: Agent) -> tuple[Tensor | None, DivergedError | None]:
+def next_sample(a: Agent) -> Sample:
+    """The batch of the update that is owed next, with the target network that it is to see."""
+    if a.clock.owes_sync():
+        a.learner.sync_target()
+        a.clock.count_sync()
+    sample = a.replay.sample(a.config.batch_size, a.rng_replay, a.clock.beta())
+    a.phases.end("sample")
+    return sample
+
+
+def begin_update(a: Agent) -> Sample | None:
+    """Where actions are chosen in the update's pass: make that pass, if an update is owed. `learn_owed` goes on with it.
+
+    The update of a tick learns from what was there before its step, with the weights that choose its actions: nothing that it
+    needs is still to come.
+    """
+    if not (a.learner.acts_in_pass and a.clock.owes_update() and len(a.replay)):
+        return None
+    sample = next_sample(a)
+    a.learner.begin(sample.batch, a.obs)
+    a.phases.end("learn")
+    return sample
+
+
+def learn_owed(a: Agent, begun: Sample | None = None) -> tuple[Tensor | None, DivergedError | None]:
     """Every update that is owed; the last one's loss. An update that diverged is returned, not raised.
 
     Only at rest can the agent be saved, so the tick is finished first.
     """
     clock, loss = a.clock, None
     while clock.owes_update() and len(a.replay):
-        if clock.owes_sync():
-            a.learner.sync_target()
-            clock.count_sync()
-        sample = a.replay.sample(a.config.batch_size, a.rng_replay, clock.beta())
-        a.phases.end("sample")
+        sample, begun = begun or next_sample(a), None
         try:
             loss, error = a.learner.update(sample.batch)
         except DivergedError as e:
@@ -126,11 +146,12 @@ def loop(agent: Agent) -> Iterator[Tick]:
     while True:
         phases.begin()
         epsilon = clock.epsilon()
+        begun = begin_update(a)
         actions = a.choose_actions()
         phases.end("act")
         a.envs.send(actions)
         phases.end("env")
-        loss, diverged = learn_owed(a)
+        loss, diverged = learn_owed(a, begun)
         step = a.envs.recv()
         phases.end("env")
         remember(a, actions, step)

@@ -30,8 +30,18 @@ UNSEEN_ON_GPU: dict[str, Any] = {"learning_rate": 2.5e-4, "epsilon_decay_steps":
 ON_DEVICE: dict[str, Any] = {
     "n_envs": 256
 }  # what is other where the card plays as well: it emulates many as quickly as few
+# The DQN of 2015 at its replay ratio, 8 samples a step, with the settings under which Dopamine's curves were published (in steps of
+# four frames): what scores are compared with. On a GPU batches are four times as large and four times as rare.
+CLASSIC: dict[str, Any] = {
+    "n_envs": 8, "batch_size": 32, "steps_per_update": 4.0, "loss": "mse", "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-4,
+    "target_sync_steps": 8_000, "first_fill_steps": 20_000, "replay_capacity": 1_000_000, "epsilon_decay_steps": 250_000,
+    "epsilon_end": 0.01, "sticky_actions": 0.25, "noop_max": 0, "fire_reset": False,
+}  # fmt: skip
+CLASSIC_ON_GPU: dict[str, Any] = {"n_envs": 64, "batch_size": 128, "steps_per_update": 16.0, "learning_rate": 1.25e-4}
+CLASSIC_ON_DEVICE: dict[str, Any] = {"n_envs": 1024}
 ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile")
-FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side")
+FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "one-pass-acting")
+LARGE_LAYER_RUNGS = ("split-network",)  # where cores are few and the hidden layer is the Nature network's
 MANY_CORES = 8  # from so many on the cores play as quickly as a card learns: runner hybrid
 
 
@@ -133,9 +143,29 @@ def _fast(env_id: str) -> Plan:
     """The baseline's run, but for rounding, as fast as one process gets it."""
     wanted = (
         "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches",
-        *FEW_CORES_RUNGS * few_cores(),
+        *(*FEW_CORES_RUNGS, *LARGE_LAYER_RUNGS) * few_cores(),
     )  # fmt: skip
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
+
+
+def _classic(env_id: str) -> Plan:
+    return classic_plan(env_id)
+
+
+def classic_plan(env_id: str, here: Here | None = None) -> Plan:
+    """DQN as it was published, as quickly as this machine (or one that is described) makes 8 samples a step."""
+    from dqnitro.envs import env_kind
+
+    if env_kind(env_id) != "atari":
+        raise ConfigError(f"recipe classic is the DQN of the Atari games, {env_id} is none", "use --recipe baseline")
+    base = _base(env_id).replace(device="auto", **CLASSIC)
+    runner, why = choose_runner(here or this_machine())
+    if runner == "inline":
+        fast = _fast(env_id)
+        return replace(_plan_if_possible("classic", base, fast.under), why=why)
+    more = CLASSIC_ON_GPU | (CLASSIC_ON_DEVICE if runner == "device" else {})
+    base = base.replace(device="cuda", runner=runner, **more)
+    return replace(_plan_if_possible("classic", base, ON_GPU_RUNGS), why=why)
 
 
 def few_cores() -> bool:
@@ -184,7 +214,9 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
     return replace(_plan_if_possible("auto", base, ON_GPU_RUNGS), why=why)
 
 
-RECIPES: dict[str, Callable[[str], Plan]] = {"auto": _auto, "fast": _fast, "baseline": _baseline}
+RECIPES: dict[str, Callable[[str], Plan]] = {
+    "auto": _auto, "fast": _fast, "baseline": _baseline, "classic": _classic,
+}  # fmt: skip
 
 
 def plan(name: str, env_id: str, device: str | None = None) -> Plan:
@@ -234,6 +266,11 @@ def auto(env_id: str) -> Config:
 def fast(env_id: str) -> Config:
     """The textbook DQN with every speed-up that leaves learning as it is."""
     return plan("fast", env_id).config()
+
+
+def classic(env_id: str) -> Config:
+    """The DQN of 2015 at 8 samples a step, with the settings of published curves."""
+    return plan("classic", env_id).config()
 
 
 def baseline(env_id: str) -> Config:

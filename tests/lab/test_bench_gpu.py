@@ -1,6 +1,8 @@
 """`bench gpu` without a card: reasons instead of figures; and its arithmetic, on stand-ins that a CPU can run."""
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -8,11 +10,12 @@ import torch
 from dqnitro.cli import main
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.lab import bench_gpu
+from dqnitro.lab import bench_gpu, gpu_training
 from dqnitro.lab.contest import CannotRun, Options
 from dqnitro.lab.store import plain
 from dqnitro.report.lab_page import render_lab
 from dqnitro.report.result import read_sources
+from dqnitro.run.ring import Ring
 
 CPU = torch.device("cpu")
 TWO = Options(rounds=2, seconds=0.001)
@@ -53,12 +56,46 @@ def small(batch: int, double: bool, compiled: bool) -> Config:
     )  # fmt: skip
 
 
+def trainer(config: Config):
+    """A run that learns from its third graph on; a graph is sixteen steps of every machine."""
+    ring = Ring(40, 2, 8, 4, CPU, deep=False)
+    agent = SimpleNamespace(ring=ring, player=SimpleNamespace(n_actions=3), clock=SimpleNamespace(steps=0, updates=0))
+
+    def graphs():
+        for k in itertools.count():
+            agent.clock.steps += 16 * config.n_envs
+            agent.clock.updates += 2 * (k >= 2)
+            yield agent
+
+    agent.run = graphs()
+    trainer.made.append(agent)
+    return agent, agent.run
+
+
+trainer.made = []
+TRAINING = {"make": trainer}
+
+
+def test_training_counts_the_frames_of_graphs_that_learned():
+    took = []
+    config = gpu_training.training_config(1024, 256)
+    assert config.runner == "device" and config.batch_size / config.steps_per_update == gpu_training.SAMPLES_A_STEP
+    assert not config.double and not config.dueling and config.n_step == 1 and config.network == "nature"
+    rate = gpu_training.training_rate(config, CPU, took, trainer)
+    agent = trainer.made[-1]
+    assert agent.clock.updates >= 2 and int(agent.ring.filled) == 40, "it learned before the clock ran"
+    before = agent.clock.steps
+    value = rate(0.001)
+    graphs = (agent.clock.steps - before) / (16 * 1024)
+    assert graphs >= 1 and value == pytest.approx(4 * 16 * 1024 / took[0])
+
+
 def test_without_a_gpu_there_is_a_reason_for_every_row():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
     result = bench_gpu.bench(TWO, ["pong", "breakout"], [256, 1024])
     assert result["table"] == {} and result["verdict"] == "Nothing could be measured here."
-    assert len(result["skipped"]) == 3 + len(bench_gpu.BATCHES) * len(bench_gpu.KINDS)
+    assert len(result["skipped"]) == 3 + len(bench_gpu.BATCHES) * len(bench_gpu.KINDS) + len(gpu_training.SIZES)
     assert {"sees no CUDA device" in why for why in result["skipped"].values()} == {True}
 
 
@@ -108,16 +145,23 @@ def test_a_rate_of_learning_is_of_real_updates(monkeypatch):
 def test_the_whole_table_and_the_page_that_shows_it(tmp_path, monkeypatch):
     monkeypatch.setattr(bench_gpu, "BATCHES", (512, 1024))
     result = bench_gpu.bench(
-        TWO, ["pong", "breakout", "alien"], [8, 4, 128, 64], device=lambda: "cpu", make=made, config=small
+        TWO,
+        ["pong", "breakout", "alien"],
+        [8, 4, 128, 64],
+        device=lambda: "cpu",
+        make=made,
+        config=small,
+        training=TRAINING,
     )
     names = list(result["table"])
     assert names[:3] == [f"console, pong, {n} machines" for n in (4, 8, 64)]
     # the others play with the most machines, which did not fit
     assert set(result["skipped"]) == {f"console, {g}, 128 machines" for g in ("pong", "breakout", "alien")}
-    assert sum(n.startswith("learner") for n in names) == 8
+    assert sum(n.startswith("learner") for n in names) == 8 and sum(n.startswith("training") for n in names) == 3
     for name, row in result["table"].items():
         assert row["to"] in result["table"] and row["ms"] > 0 and " to " in row["interval"], name
     assert "console frames/s of pong" in result["verdict"] and "at batch 1024" in result["verdict"]
+    assert "console frames/s while learning 8 samples a step" in result["verdict"]
     path = tmp_path / "gpu.json"
     path.write_text(
         json.dumps(plain({"what": "gpu", "format": 1, "game": "pong", "rounds": 2, "seconds": 0.001, **result}))
@@ -127,7 +171,7 @@ def test_the_whole_table_and_the_page_that_shows_it(tmp_path, monkeypatch):
 
 
 def test_a_mean_over_games_has_an_interval_of_its_own():
-    result = bench_gpu.bench(TWO, ["pong", "breakout"], [8, 16], lambda: "cpu", made, small)
+    result = bench_gpu.bench(TWO, ["pong", "breakout"], [8, 16], lambda: "cpu", made, small, TRAINING)
     name = "console, geometric mean of 2 games, 16 machines"
     one, other = (result["rates"][f"console, {g}, 16 machines"] for g in ("pong", "breakout"))
     assert result["rates"][name] == pytest.approx([(a * b) ** 0.5 for a, b in zip(one, other, strict=True)])
@@ -155,7 +199,7 @@ def test_bad_input_is_one_line(args, says, capsys):
 
 def test_only_names_what_is_built():
     only = Options(rounds=1, seconds=0.001, only=("double",))
-    result = bench_gpu.bench(only, ["pong"], [4], lambda: "cpu", made, small)
+    result = bench_gpu.bench(only, ["pong"], [4], lambda: "cpu", made, small, TRAINING)
     assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (2 + 1)  # and their references
     with pytest.raises(ConfigError, match="--only tripple"):
-        bench_gpu.bench(Options(only=("tripple",)), ["pong"], [4], lambda: "cpu", made, small)
+        bench_gpu.bench(Options(only=("tripple",)), ["pong"], [4], lambda: "cpu", made, small, TRAINING)

@@ -58,7 +58,7 @@ def test_a_pass_that_fails_leaves_nothing_under_way():
     torch.manual_seed(1)
     network = ConvNetwork((4, 36, 36), "small", 16, HeadSpec(3))
     parts = wrap(("no-grad", "side-by-side"), "cpu")
-    loss, _ = make_losses(CATCH, parts, None)
+    loss = make_losses(CATCH, parts, None).whole
     obs = torch.zeros((2, 4, 36, 36), dtype=torch.uint8)
     from dqnitro.dqn import Batch
 

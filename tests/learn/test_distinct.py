@@ -11,7 +11,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.learn import patches
 from dqnitro.learn.distinct import ROWS, Distinct, Kept, Numbers, shapes
 from dqnitro.learn.wrappers import wrap
-from dqnitro.learn.written_out import Copies, Dense, WrittenOut
+from dqnitro.learn.written_out import Copies, Dense, WrittenOut, run, run_backward
 from dqnitro.session import resume, train
 
 fakes_envs.register()
@@ -70,10 +70,10 @@ def check_numbers(numbers: Numbers, obs: torch.Tensor) -> None:
 def test_places_have_one_number_exactly_where_patches_are_equal(kind, pictures):
     obs = pictures()
     numbers = Numbers(tuple(obs.shape), shapes(Copies(make(kind)).convolutions))
-    numbers.fill(obs)
+    numbers.fill((obs,))
     check_numbers(numbers, obs)
     assert (numbers.counts[1] < 0.4 * numbers.ids[1].size) == (pictures is game)
-    numbers.fill(obs.flip(0))
+    numbers.fill((obs.flip(0),))
     check_numbers(numbers, obs.flip(0))
 
 
@@ -82,7 +82,7 @@ def test_patches_whose_hashes_collide_stay_apart(monkeypatch):
     monkeypatch.setattr(patches, "FACTORS", np.zeros_like(patches.FACTORS))
     obs = game(2)
     numbers = Numbers(tuple(obs.shape), shapes(Copies(make()).convolutions))
-    numbers.fill(obs)
+    numbers.fill((obs,))
     check_numbers(numbers, obs)
 
 
@@ -92,8 +92,8 @@ def test_numbers_that_do_not_fit_into_16_bits_are_compared_one_by_one(monkeypatc
     # The compiled code has its limit in it, so the plain function of the same text runs.
     monkeypatch.setattr(patches, "LARGEST", 1)
     monkeypatch.setattr(patches, "number_squares", None)
-    monkeypatch.setattr(patches, "number_all", patches.number_all.py_func)
-    numbers.fill(obs)
+    monkeypatch.setattr(patches, "number_layers", patches.number_layers.py_func)
+    numbers.fill((obs,))
     check_numbers(numbers, obs)
 
 
@@ -104,14 +104,14 @@ def test_values_and_all_gradients_are_those_of_the_written_out_passes(case, pict
     fast, slow, copies = Distinct(), Dense(), Copies(network)
     copies.refresh()
     with torch.no_grad():
-        want, kept_slow = slow.run(copies, obs)
-        got, kept_fast = fast.run(copies, obs)
+        want, kept_slow = run(slow, copies, obs)
+        got, kept_fast = run(fast, copies, obs)
         assert isinstance(kept_fast, Kept) and kept_fast.numbers.counts[1] > 0
         for a, b in zip(got, want, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-3)
         gradients = tuple(torch.randn_like(x) for x in want)
-        ours = fast.run_backward(copies, kept_fast, gradients)
-        theirs = slow.run_backward(copies, kept_slow, gradients)
+        ours = run_backward(fast, copies, kept_fast, gradients)
+        theirs = run_backward(slow, copies, kept_slow, gradients)
     for p, a, b in zip(copies.source, ours, theirs, strict=True):
         assert a is not None and b is not None and a.dtype == torch.float32
         assert a.shape == p.shape and a.stride() == p.stride()
@@ -152,8 +152,8 @@ def test_passes_under_way_have_memory_of_their_own_and_finished_ones_give_it_bac
 
 
 def test_observations_are_numbered_once_for_two_networks_and_again_when_they_change(monkeypatch):
-    calls, real = [], patches.number_all
-    monkeypatch.setattr(patches, "number_all", lambda *a: (calls.append(1), real(*a)))
+    calls, real = [], patches.number_layers
+    monkeypatch.setattr(patches, "number_layers", lambda *a: (calls.append(1), real(*a)))
     passes, online, target, obs = WrittenOut(Distinct()), make(), make(), game()
     passes.quiet(target, obs)
     passes.quiet(online, obs)
@@ -169,9 +169,9 @@ def test_other_shapes_take_the_dense_passes():
     obs = torch.randint(0, 256, (4, 2, 44, 44), dtype=torch.uint8)
     copies, passes = ready(network), Distinct()
     with torch.no_grad():
-        out, kept = passes.run(copies, obs)
+        out, kept = run(passes, copies, obs)
         assert not isinstance(kept, Kept)
-        gradients = passes.run_backward(copies, kept, tuple(torch.ones_like(x) for x in out))
+        gradients = run_backward(passes, copies, kept, tuple(torch.ones_like(x) for x in out))
     assert len(gradients) == len(copies.source)
     passes.done(kept)
 
@@ -189,16 +189,16 @@ def test_it_excludes_what_it_cannot_stand_beside_and_other_devices():
 def test_rows_of_products_are_rounded_up_and_what_is_beyond_counts_for_nothing():
     network, passes, obs = make(), Distinct(), game()
     copies = ready(network)
-    _, kept = passes.run(copies, noise())  # leaves large numbers in all of the memory
+    _, kept = run(passes, copies, noise())  # leaves large numbers in all of the memory
     passes.done(kept)
     with torch.no_grad():
-        out, again = passes.run(copies, obs)
+        out, again = run(passes, copies, obs)
         assert again is kept and kept.layers[0].count % ROWS
         gradients = tuple(torch.ones_like(x) for x in out)
         fresh = Distinct()
-        _, other = fresh.run(copies, obs)
+        _, other = run(fresh, copies, obs)
         for a, b in zip(
-            passes.run_backward(copies, kept, gradients), fresh.run_backward(copies, other, gradients), strict=True
+            run_backward(passes, copies, kept, gradients), run_backward(fresh, copies, other, gradients), strict=True
         ):
             assert torch.equal(a, b)
 

@@ -9,7 +9,7 @@ from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec, VectorNetwork
 from dqnitro.errors import ConfigError
 from dqnitro.learn.wrappers import wrap
-from dqnitro.learn.written_out import WrittenOut, run
+from dqnitro.learn.written_out import Dense, WrittenOut, run
 from dqnitro.session import resume, train
 
 fakes_envs.register()
@@ -116,9 +116,9 @@ def test_the_fast_recipe_without_a_rung_has_what_that_rung_took_off(monkeypatch)
 
 def test_nothing_is_kept_of_a_pass_that_does_not_learn():
     network, by_hand = make(), WrittenOut()
-    kept: list[torch.Tensor] = []
-    run(by_hand.copies(network), pixels(), kept)
-    assert len(kept) == 3 + 2 + 2 and all(t.grad_fn is None for t in kept)
+    _, kept = run(Dense(), by_hand.copies(network), pixels())
+    tensors = [*kept.inputs, kept.flat, *(t for stream in kept.hidden for t in stream)]
+    assert len(tensors) == 3 + 2 + 2 and all(t.grad_fn is None for t in tensors)
 
 
 def test_a_run_in_two_processes_is_the_run_in_one():

@@ -192,7 +192,7 @@ class CudaVec(VectorEnv):
 
     def _put(self, **arrays: np.ndarray) -> None:
         for name, array in arrays.items():
-            self._tensors[name] = self._torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+            self._tensors[name] = self._torch.from_numpy(np.array(array, order="C")).to(self.device)
 
     # ---- one step, as kernels on the current stream; nothing here waits for the GPU
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -54,9 +55,9 @@ def main(argv: list[str]) -> int:
     p.add_argument("what", help="what to measure (the list is above)")
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--games", metavar="A,B", help="console, gpu: these games (default: twelve; gpu: twenty)")
-    p.add_argument("--machines", metavar="N,M", help="gpu: numbers of machines (default: 256 to 32,768)")
+    p.add_argument("--machines", metavar="N,M", help="gpu: numbers of machines (default: 256 to 131,072)")
     p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
-    p.add_argument("--only", metavar="A,B", help="only contenders with one of these words in their name")
+    p.add_argument("--only", metavar="A,B", help="only contenders with one of these words in their name; 1,024 is one")
     p.add_argument("--rounds", type=int, metavar="N", help="rounds in which all take their turn (default: 5; peers: 6)")
     p.add_argument("--seconds", type=float, metavar="S", help="seconds a turn (default: 0.5; peers: 3)")
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
@@ -89,7 +90,7 @@ def micro(args: Any) -> dict[str, Any]:
     """A benchmark of the notes, by its module."""
     from dqnitro.lab.contest import Options
 
-    only = tuple(word.strip() for word in args.only.split(",") if word.strip()) if args.only else ()
+    only = tuple(word.strip() for word in re.split(r",(?!\d{3}\b)", args.only) if word.strip()) if args.only else ()
     options = Options(args.game, args.rounds, args.seconds, only, note)
     if args.what == "gpu":
         return bench_gpu(args, options)

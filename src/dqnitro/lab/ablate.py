@@ -83,11 +83,13 @@ def no_sampling(agent: Any) -> None:
 def no_optimiser(agent: Any) -> None:
     """Loss and gradients, but the parameters stay as they are."""
     agent.learner._optimizer.step = lambda: None
+    agent.learner._optimizer.step_early = lambda: None  # of those that have it
 
 
 def no_loss(agent: Any) -> None:
     """Sample, then do nothing with it: no forward pass, no backward pass, no optimiser."""
     update, kept = agent.learner.update, []
+    agent.learner.acts_in_pass = False  # or its passes would be made for the actions' sake
 
     def skip(batch: Any) -> Any:
         if not kept:

@@ -67,6 +67,8 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "written-out": ("acting", "loss", "backward"),
     "distinct-patches": ("acting", "loss", "backward"),
     "one-pass-adam": ("acting", "optimiser"),
+    "split-network": ("loss", "backward", "optimiser"),
+    "one-pass-acting": ("acting",),
     "compile": ("loss", "backward", "copies"),
 }
 ANY_WRAPPER = ("loss", "backward")  # what is wrapped around an update is there to make these faster

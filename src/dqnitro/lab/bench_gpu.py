@@ -1,4 +1,5 @@
-"""`bench gpu`: what a card does. Console frames a second over machines and games, a vector step's latency, samples learned a second.
+"""`bench gpu`: what a card does. Console frames a second over machines and games, a vector step's latency, samples learned a
+second, and (gpu_training.py) both at once.
 
 Everything is timed by the card's own clock, between two events around many starts, and counted where it happens: a machine
 whose next game is being started plays no frame and counts none.
@@ -26,13 +27,13 @@ from dqnitro.lab.contest import CannotRun, Contest, Options, Rate, gpu
 from dqnitro.lab.statistics import mean_interval, rate_interval
 
 TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "gopher", "hero", "road_runner")
-MACHINES = (256, 1024, 4096, 16384, 32768)
+MACHINES = (256, 1024, 8192, 32768, 131072)
 BATCHES = (512, 2048)
 KINDS = ((False, False), (True, False), (False, True), (True, True))  # double, compiled
 UPDATES_TOGETHER = 8  # in one graph, drawn together
 WARM_TURNS = 2  # games that began together drift apart
 UNIT, GEOMEAN = "frames or samples/s", "geometric mean"
-COLUMNS = {"ms": "ms a vector step or update", "interval": "95% interval of the rate"}
+COLUMNS = {"ms": "ms a vector step, update or graph", "interval": "95% interval of the rate"}
 
 
 def clocked(work: Callable[[], None], amount: Callable[[], float], device: torch.device, took: list[float]) -> Rate:
@@ -164,12 +165,12 @@ class NoGames:
 
 
 def learner_config(batch: int, double: bool, compiled: bool) -> Config:
-    """The Nature network as `auto` trains it on a card."""
+    """The Nature network of 2015, one output layer and one-step returns, with `auto`'s ring."""
     wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *(("compile",) if compiled else ()))
     base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
     # What one vector step owes is drawn together. Eight rings of this size fit into most cards, and none into a cache.
     base = base.replace(steps_per_update=base.n_envs / UPDATES_TOGETHER, replay_capacity=100_000)
-    return base.replace(batch_size=batch, double=double, wrappers=wrappers)
+    return base.replace(batch_size=batch, double=double, dueling=False, n_step=1, wrappers=wrappers)
 
 
 def fill(ring: Any, n_actions: int) -> None:
@@ -208,7 +209,8 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
     def work() -> None:
         nonlocal learned
         start()
-        learned += together * config.batch_size
+        # `agent` is named here so that it lives as long: a graph does not keep the tensors that it reads.
+        learned += together * agent.config.batch_size
 
     return clocked(work, lambda: learned, device, [])
 
@@ -244,9 +246,12 @@ def bench_learner(
 def bench(
     o: Options, games: Sequence[str] = TWENTY, counts: Sequence[int] = MACHINES, device: Callable[[], str] = gpu,
     make: Callable[..., Any] = make_machines, config: Callable[..., Config] = learner_config,
+    training: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """One after the other, since so many machines of so many games would not fit side by side."""
-    to = "the fewest machines of the game, or the eager learner of the batch"
+    from dqnitro.lab import gpu_training
+
+    to = "the fewest machines of the game or of training, or the eager learner of the batch"
     counts = sorted(set(counts))
     jobs: list[tuple[list[str], Callable[[Options], dict[str, Any]]]] = []
     for k, game in enumerate(games):
@@ -256,6 +261,8 @@ def bench(
         jobs.append((names, lambda opts, g=game, c=mine: bench_machines(opts, g, c, device, to, make)))
     names = [learner_name(b, *kind) for b in BATCHES for kind in KINDS]
     jobs.append((names, lambda opts: bench_learner(opts, device, to, config)))
+    names = [gpu_training.training_name(*size) for size in gpu_training.SIZES]
+    jobs.append((names, lambda opts: gpu_training.bench_training(opts, device, to, **training or {})))
     whole: dict[str, Any] = {"rates": {}, "table": {}, "skipped": {}}
     for opts, job in _chosen(o, jobs):
         part = job(opts)
@@ -318,4 +325,7 @@ def verdict(table: Mapping[str, Mapping[str, Any]]) -> str:
     for batch in dict.fromkeys(r["batch"] for r in table.values() if "batch" in r):
         name, row = max(((n, r) for n, r in table.items() if r.get("batch") == batch), key=lambda nr: nr[1]["rate"])
         said.append(f"{row['rate']:,.0f} samples learned/s at batch {batch} ({name.split(', ', 2)[2]}).")
+    if trained := [(n, r) for n, r in table.items() if "training" in r]:
+        name, row = max(trained, key=lambda nr: nr[1]["rate"])
+        said.append(f"{row['rate']:,.0f} console frames/s while learning 8 samples a step ({name.split(', ', 2)[2]}).")
     return " ".join(said) or "Nothing could be measured here."

@@ -30,8 +30,11 @@ WATCHED = (
     ("replay", "update_priorities", "sampling"),
     ("replay", "add", "storing"),
     ("learner", "sync_target", "target copy"),
+    ("learner", "begin", "learning"),
     ("learner", "update", "learning"),
     ("learner", "_loss", "loss"),
+    ("learner", "_look", "loss"),  # the two halves of a loss between which actions are chosen
+    ("learner", "_finish", "loss"),
     ("learner._optimizer", "zero_grad", "optimiser"),
     ("learner._optimizer", "step", "optimiser"),
 )

@@ -79,6 +79,13 @@ def beside_one_thread(config: Config) -> Config:
     return with_wrapper("side-by-side")(config).replace(torch_threads=config.torch_threads or 1)
 
 
+def split_in_two(config: Config) -> Config:
+    """A second thread for the hidden layer. What is divided are passes that are written out; `written-out` where there are none."""
+    by_hand = {"written-out", "distinct-patches"} & set(config.wrappers)
+    config = config if by_hand else with_wrapper("written-out")(config)
+    return with_wrapper("split-network")(config).replace(torch_threads=config.torch_threads or 1)
+
+
 def first_reason(*needs: Callable[[Config], str | None]) -> Callable[[Config], str | None]:
     return lambda c: next((why for need in needs if (why := need(c))), None)
 
@@ -185,6 +192,13 @@ def needs_cpu(c: Config) -> str | None:
 
 def needs_cpu_bfloat16(c: Config) -> str | None:
     return needs_cpu(c) or needs_bfloat16(c)
+
+
+def needs_own_acting(c: Config) -> str | None:
+    """What only helps where the loop that learns chooses the actions, with the network that learns."""
+    if c.runner != "inline":
+        return f"the runner {c.runner} chooses actions elsewhere"
+    return None if c.act_device == "same" else f"actions are chosen on {c.act_device}, with a copy of the network"
 
 
 def needs_stack_of_four(c: Config) -> str | None:

@@ -24,6 +24,7 @@ from dqnitro.ladder.rung import (
     needs_gpu,
     needs_host_loop,
     needs_images,
+    needs_own_acting,
     needs_pillow,
     needs_python_resize,
     needs_stack_of_four,
@@ -32,6 +33,7 @@ from dqnitro.ladder.rung import (
     needs_two_gpus,
     needs_uniform_samples,
     setting,
+    split_in_two,
     with_wrapper,
     without_wrapper,
 )
@@ -168,6 +170,22 @@ SAME_RUN = (
         "side-by-side", "close", beside_one_thread,
         "One thread for each of the two networks' passes instead of two threads for every product: what one core writes the other need not fetch.",
         "Many cores, cores that share a cache, and large batches, whose products keep all cores busy by themselves.", first_reason(needs_cpu, needs_two_cores),
+        replaces=("compile",),
+    ),
+    Rung(
+        "split-network", "close", split_in_two,
+        "The second core keeps the hidden layer, which has nearly all parameters: its pass, its gradient, its optimiser. The first does the convolutions, and only "
+        "200 KB travel between them each way.",
+        "Networks whose hidden layer is small: handing over takes longer than the work. Many cores: it uses two.",
+        first_reason(needs_images, needs_cpu_bfloat16, needs_two_cores),
+        replaces=("torchscript", "float16", "compile"),
+    ),
+    Rung(
+        "one-pass-acting", "close", with_wrapper("one-pass-acting"),
+        "Chooses actions in the pass of the update that is owed anyway, as one more sample: both come before the step, with the same weights. "
+        "What double DQN asks the online network goes along.",
+        "While nearly all actions are random: nobody reads what was computed for them. With several updates a step only the first can serve.",
+        first_reason(needs_cpu, needs_own_acting),
         replaces=("compile",),
     ),
     Rung(

@@ -7,6 +7,7 @@ reads them again, and has the new weights read once more to convert them. The sl
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dqnitro.learn.beside import Beside
 from dqnitro.learn.half import Half, flat
 from dqnitro.learn.patches import to_float, to_half
 
@@ -88,7 +90,8 @@ class OnePassAdam(torch.optim.Adam):
     def __init__(self, parameters: Iterable[Tensor], lr: float, eps: float) -> None:
         super().__init__(parameters, lr=lr, eps=eps)
         self.scale = 1.0  # of the gradients, for the next step
-        self._views: dict[Tensor, tuple[tuple[Any, ...], tuple[np.ndarray, ...]]] = {}
+        self.beside: Beside | None = None  # the thread of the large parameters, in whose core's cache they lie
+        self._views: dict[Tensor, tuple[int, tuple[Tensor, ...], tuple[np.ndarray, ...]]] = {}
         for p in self._parameters():
             if p.numel() >= LARGE:
                 p.half = Half()  # type: ignore[attr-defined]
@@ -99,55 +102,88 @@ class OnePassAdam(torch.optim.Adam):
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
 
+    def _halves(self) -> list[tuple[Tensor, Half]]:
+        return [(p, half) for p in self._parameters() if (half := Half.of(p)) is not None]
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Always to None. Without torch's bookkeeping, which takes longer than all of this."""
         for p in self._parameters():
             p.grad = None
-            if half := Half.of(p):
-                half.has_gradient = False
+        for _, half in self._halves():
+            half.settle()
+            half.has_gradient, half.stepped, half.step = False, False, None
+
+    def step_early(self) -> None:
+        """Large parameters are stepped as soon as their gradients are made, by the thread that makes them: nothing else has to
+        be known of the others'.
+        """
+        for p, half in self._halves():
+            half.step = functools.partial(self._step_half, p, half)
 
     def gradients(self) -> list[Tensor]:
         out = [p.grad for p in self._parameters() if p.grad is not None]
-        halves = [half for p in self._parameters() if (half := Half.of(p)) and half.has_gradient]
-        return out + [half.gradient for half in halves if half.gradient is not None]
+        for _, half in self._halves():
+            half.settle()
+            if half.has_gradient and half.gradient is not None:
+                out.append(half.gradient)
+        return out
 
-    def _memory(self, p: Tensor) -> tuple[np.ndarray, ...]:
-        """The parameter and its two moments as NumPy sees them; looked up again only if one of them moved."""
+    def _next_step(self, p: Tensor) -> tuple[float, tuple[np.ndarray, ...]]:
+        """Which step this is, counted, and the parameter and its two moments as NumPy sees them; looked up again only if one of
+        them moved.
+        """
         state = self.state[p]
         if not state:
             state["step"] = torch.tensor(0.0)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        is_now = (p.data_ptr(), state["exp_avg"], state["exp_avg_sq"])
-        was, views = self._views.get(p, ((), ()))
-        if len(was) != 3 or was[0] != is_now[0] or was[1] is not is_now[1] or was[2] is not is_now[2]:
-            views = (flat(p), flat(is_now[1]), flat(is_now[2]))
-            self._views[p] = (is_now, views)
-        return views
+        kept = tuple(state[k] for k in ("step", "exp_avg", "exp_avg_sq"))
+        place, was, views = self._views.get(p, (0, (), ()))
+        if place != p.data_ptr() or any(a is not b for a, b in zip(was, kept, strict=True)):
+            views = (flat(kept[0]), flat(p), flat(kept[1]), flat(kept[2]))
+            self._views[p] = (p.data_ptr(), kept, views)
+        count, *arrays = views
+        count[0] += 1
+        return float(count[0]), tuple(arrays)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            halves = {p: half for p in group["params"] if (half := Half.of(p)) is not None and half.has_gradient}
-            moving = [p for p in group["params"] if p in halves or p.grad is not None]
-            memory = [self._memory(p) for p in moving]
-            steps = [self.state[p]["step"] for p in moving]
-            torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]
-            numbers: dict[float, tuple[np.float32, ...]] = {}
-            for p, arrays, step in zip(moving, memory, steps, strict=True):
-                t = step.item()
-                if t not in numbers:
-                    numbers[t] = self._numbers(group, t)
-                if p in halves:
-                    step_half(*arrays, *halves[p].arrays, *numbers[t])
-                else:
-                    g = p.grad if p.grad.stride() == p.stride() else torch.empty_like(p).copy_(p.grad)
-                    step_float(*arrays, flat(g), *numbers[t])
-            torch.autograd.graph.increment_version(group["params"])  # written past torch's own operations
-            for p, half in halves.items():
-                half.version = p._version
+        halves = [(p, half) for p, half in self._halves() if half.has_gradient or half.wait is not None]
+        left = [(p, half) for p, half in halves if half.step is None or half.wait is None]
+        wait = self.beside.start(self._step_halves, left) if self.beside is not None and left else None
+        self._step_floats([p for p in self._parameters() if p.grad is not None and not any(p is q for q, _ in halves)])
+        if wait is not None:
+            wait()
+        for _, half in halves:
+            half.settle()
+        self._step_halves(halves)
+        torch.autograd.graph.increment_version(self._parameters())  # written past torch's own operations
+        for p, half in halves:
+            half.version, half.stepped = p._version, False
 
-    def _numbers(self, group: dict[str, Any], t: float) -> tuple[np.float32, ...]:
+    def _step_floats(self, parameters: list[Tensor]) -> None:
+        numbers: dict[float, tuple[np.float32, ...]] = {}
+        for p in parameters:
+            t, arrays = self._next_step(p)
+            if t not in numbers:
+                numbers[t] = self._numbers(t)
+            assert p.grad is not None
+            g = p.grad if p.grad.stride() == p.stride() else torch.empty_like(p).copy_(p.grad)
+            step_float(*arrays, flat(g), *numbers[t])
+
+    def _step_halves(self, halves: list[tuple[Tensor, Half]]) -> None:
+        """Those that were not stepped early."""
+        for p, half in halves:
+            if not half.stepped:
+                self._step_half(p, half)
+
+    def _step_half(self, p: Tensor, half: Half) -> None:
+        t, arrays = self._next_step(p)
+        step_half(*arrays, *half.arrays, *self._numbers(t))
+        half.stepped = True
+
+    def _numbers(self, t: float) -> tuple[np.float32, ...]:
         """All that step t multiplies with."""
+        (group,) = self.param_groups
         beta1, beta2 = group["betas"]
         size, root = group["lr"] / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)
         return tuple(np.float32(x) for x in (self.scale, beta1, beta2, size, root, group["eps"]))
@@ -159,6 +195,8 @@ class OnePassStep:
     def __call__(self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float) -> None:
         assert isinstance(optimizer, OnePassAdam)
         optimizer.zero_grad()
+        if optimizer.beside is not None and not largest_norm:
+            optimizer.step_early()
         loss.backward()
         if largest_norm:
             norm = math.sqrt(sum(float(g.float().norm()) ** 2 for g in optimizer.gradients()))

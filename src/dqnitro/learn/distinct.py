@@ -3,7 +3,7 @@
 A convolution here is a matrix product over the distinct patches of the batch; the pictures between the layers are never made.
 Gradients of equal patches are summed before they meet the weights: the same sum in another order, so only rounding differs.
 
-The slow twin is `written_out.run` and `written_out.run_backward`.
+The slow twin is `written_out.Dense`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from dqnitro.learn import patches
 from dqnitro.learn.written_out import SCALE, Copies, Dense
@@ -56,22 +55,38 @@ class Numbers:
         self.pixels = np.empty((n, 8), np.uint64)  # of the distinct blocks
         # The table is never more than half full.
         table, short = np.empty(1 << (2 * n - 1).bit_length(), np.int32), np.empty(n, np.uint64)
-        self._scratch = (table, self.pixels, short, np.empty(n, np.uint32), np.empty(n, np.int32))
+        self._scratch = (table, short, np.empty(n, np.uint32), np.empty(n, np.int32))
 
-    def fill(self, obs: Tensor) -> None:
-        words = obs.permute(0, 2, 3, 1).contiguous().flatten(2).numpy().view(np.uint64)
-        patches.number_all(
-            words, self.sizes, self.strides, patches.FACTORS, *self._scratch, self.ids, self.firsts, self.counts
+    def fill(self, obs: tuple[Tensor, ...]) -> None:
+        """The samples of all of these, one after the other."""
+        n, row, table = 0, 0, self._scratch[0]
+        for part in obs:
+            pixels = np.ascontiguousarray(part.numpy().transpose(0, 2, 3, 1))
+            words = pixels.reshape(*pixels.shape[:2], -1).view(np.uint64)
+            ids = self.ids[0][row : row + len(part)]
+            n, row = patches.number_blocks(words, patches.FACTORS, table, self.pixels, ids, n), row + len(part)
+        self.counts[0] = n
+        patches.number_layers(
+            self.sizes, self.strides, patches.FACTORS, *self._scratch, self.ids, self.firsts, self.counts
         )
 
 
 class Memory:
-    """Rows of bfloat16 for torch, and the same memory for NumPy: made once, because making a view costs torch microseconds."""
+    """Rows of bfloat16 for torch, and the same memory for NumPy. Views are made once: making one costs torch microseconds, and it
+    gives the GIL away meanwhile, which another thread may then have for as long as it likes.
+    """
 
     def __init__(self, rows: int, width: int) -> None:
         self.tensor = torch.empty(rows, width, dtype=torch.bfloat16)
         self.bits = self.tensor.view(torch.uint16).numpy()
         self.words = self.bits.view(np.uint64)  # four numbers each
+        self._first: dict[int, tuple[Tensor, Tensor]] = {}
+
+    def first(self, rows: int) -> tuple[Tensor, Tensor]:
+        """The first rows, and the same transposed."""
+        if rows not in self._first:
+            self._first[rows] = (self.tensor[:rows], self.tensor[:rows].t())
+        return self._first[rows]
 
     def parts(self, n: int) -> np.ndarray:
         return self.bits.reshape(len(self.bits), n, -1)
@@ -94,6 +109,7 @@ class Layer:
         self._back = Memory(most, area * inputs)
         self._parts = self._back.parts(area)
         self.outputs, self._gradient = Memory(most, outputs), Memory(most, outputs)  # before the ReLU
+        self._weights = Memory(outputs, area * inputs)  # their gradient
         self.total = np.empty((most, outputs), np.float32)  # of the gradients of all places
         self.bias = np.empty(outputs, np.float32)
 
@@ -105,45 +121,51 @@ class Layer:
     def _rows(self) -> int:
         return -(-self.count // ROWS) * ROWS
 
-    def forward(self, below: Memory, weights: Tensor, bias: Tensor) -> None:
-        n, rows, inputs = self._numbers, self._rows, self._inputs
+    def forward(self, below: Memory, weights: Matrix, bias: Tensor) -> None:
+        n, rows = self._numbers, self._rows
         patches.gather_rows(
             below.words, n.ids[self._i], n.firsts[self._i][: self.count], *self._where, self._patches[:rows]
         )
-        torch.addmm(bias, inputs.tensor[:rows], weights.t(), out=self.outputs.tensor[:rows])
+        torch.addmm(bias, self._inputs.first(rows)[0], weights[1], out=self.outputs.first(rows)[0])
 
-    def backward(self) -> Tensor:
-        """From the total over all places to before the ReLU. The gradient of the bias comes along."""
-        gradient, rows = self._gradient, self._rows
+    def backward(self, weight: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """From the total over all places to before the ReLU. The gradients of weights, times `scale`, and of the bias."""
+        gradient, rows, product = self._gradient, self._rows, self._weights
         patches.through_relu(self.total[: self.count], self.outputs.bits, gradient.bits[:rows], self.bias)
-        return gradient.tensor[:rows]
+        torch.mm(gradient.first(rows)[1], self._inputs.first(rows)[0], out=product.tensor)
+        wide = np.empty(product.bits.shape, np.float32)
+        patches.widen(product.bits, wide, np.float32(scale))
+        return torch.from_numpy(unmatrix(wide, weight)), torch.from_numpy(self.bias.copy())
 
-    def weight_gradient(self, gradient: Tensor, weight: Tensor) -> Tensor:
-        return unmatrix(gradient.t() @ self._inputs.tensor[: self._rows], weight)
-
-    def send_back(self, gradient: Tensor, weights: Tensor, below: Layer) -> None:
+    def send_back(self, weights: Matrix, below: Layer) -> None:
         """To the total of the layer below."""
-        n = self._numbers
-        torch.mm(gradient, weights, out=self._back.tensor[: len(gradient)])
+        n, rows = self._numbers, self._rows
+        torch.mm(self._gradient.first(rows)[0], weights[0], out=self._back.first(rows)[0])
         patches.sum_rows(
             self._parts, n.ids[self._i], n.firsts[self._i][: self.count], *self._where, below.total[: below.count]
         )
 
 
-def matrix(weight: Tensor) -> Tensor:
+Matrix = tuple[Tensor, Tensor]  # and the same transposed
+
+
+def matrix(weight: Tensor) -> Matrix:
     """A convolution's weights as (outputs, patch), a patch being in the order in which it is gathered."""
     n, channels, size, _ = weight.shape
     if size == 8:  # of 2x2 blocks, which are of 4x4 pixels
-        return weight.view(n, channels, 2, 4, 2, 4).permute(0, 2, 4, 3, 5, 1).reshape(n, -1)
-    return weight.permute(0, 2, 3, 1).reshape(n, -1)  # no copy if channels are innermost
+        out = weight.view(n, channels, 2, 4, 2, 4).permute(0, 2, 4, 3, 5, 1).reshape(n, -1)
+    else:
+        out = weight.permute(0, 2, 3, 1).reshape(n, -1)  # no copy if channels are innermost
+    return out, out.t()
 
 
-def unmatrix(gradient: Tensor, like: Tensor) -> Tensor:
-    """The inverse of `matrix`."""
+def unmatrix(gradient: np.ndarray, like: Tensor) -> np.ndarray:
+    """The inverse of `matrix`, in the memory order of `like`."""
     n, channels, size, _ = like.shape
     if size == 8:
-        return gradient.view(n, 2, 2, 4, 4, channels).permute(0, 5, 1, 3, 2, 4).reshape(like.shape)
-    return gradient.view(n, size, size, channels).permute(0, 3, 1, 2)
+        gradient = gradient.reshape(n, 2, 2, 4, 4, channels).transpose(0, 1, 3, 2, 4, 5)
+    out = gradient.reshape(n, size, size, channels).transpose(0, 3, 1, 2)
+    return np.ascontiguousarray(out) if like.is_contiguous() else out
 
 
 class Kept:
@@ -159,15 +181,17 @@ class Kept:
         self.places = last.reshape(len(last), -1)
         self.pictures = Memory(len(last), widths[-1] * self.places.shape[1])
         self.channels = self.pictures.parts(widths[-1])
+        self.flat = self.pictures.tensor  # what the hidden layers read
         self.hidden: list[tuple[Tensor, Tensor]] = []  # of each stream, bfloat16 and float32
-        self._read: tuple[Tensor, int] | None = None
+        self._read: list[tuple[Tensor, int]] = []
 
-    def read(self, obs: Tensor) -> None:
+    def read(self, obs: tuple[Tensor, ...]) -> None:
         """Number the patches of these observations, unless they are in here: double DQN looks at them with both networks."""
-        if self._read is not None and self._read[0] is obs and self._read[1] == obs._version:
+        was = self._read
+        if len(was) == len(obs) and all(x is y and v == y._version for (x, v), y in zip(was, obs, strict=True)):
             return
         self.numbers.fill(obs)
-        self._read = (obs, obs._version)
+        self._read = [(x, x._version) for x in obs]
         count = int(self.numbers.counts[0])
         patches.to_bfloat16(self.numbers.pixels[:count].view(np.uint8), self.blocks.bits)
 
@@ -179,68 +203,46 @@ class Distinct:
         self._dense = Dense()
         self._spare: dict[Any, list[Kept]] = {}
 
-    def run(self, copies: Copies, obs: Tensor) -> tuple[list[Tensor], Any]:
-        if not fits(copies, obs):
-            return self._dense.run(copies, obs)
-        key = (tuple(obs.shape), shapes(copies.convolutions))
+    def convolve(self, copies: Copies, obs: tuple[Tensor, ...]) -> Any:
+        if not all(fits(copies, x) for x in obs):
+            return self._dense.convolve(copies, obs)
+        key = ((sum(map(len, obs)), *obs[0].shape[1:]), shapes(copies.convolutions))
         try:  # in one step: another thread may be in a pass of its own
             kept = self._spare.setdefault(key, []).pop()
         except IndexError:
             kept = Kept(*key)
         kept.read(obs)
-        return run(copies, kept), kept
+        convolve(copies, kept)
+        return kept
 
-    def run_backward(self, copies: Copies, kept: Any, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
+    def convolve_backward(self, copies: Copies, kept: Any, g_flat: Tensor) -> list[Tensor | None]:
         if not isinstance(kept, Kept):
-            return self._dense.run_backward(copies, kept, gradients)
-        return run_backward(copies, kept, gradients)
+            return self._dense.convolve_backward(copies, kept, g_flat)
+        return convolve_backward(copies, kept, g_flat)
 
     def done(self, kept: Any) -> None:
         if isinstance(kept, Kept):
             self._spare[kept.key].append(kept)
 
 
-def run(copies: Copies, kept: Kept) -> list[Tensor]:
-    """The outputs of the streams, float32, for the observations that were numbered."""
-    w, n = copies.weights, len(copies.convolutions)
+def convolve(copies: Copies, kept: Kept) -> None:
+    """All convolutions over the observations that were numbered."""
     below = kept.blocks
     for i, layer in enumerate(kept.layers):
-        layer.forward(below, copies.derived(i, matrix), w[2 * i + 1])
+        layer.forward(below, copies.derived(i, matrix), copies.weights[2 * i + 1])
         below = layer.outputs
     patches.spread(below.bits, kept.places, kept.channels)
-    kept.hidden, outputs = [], []
-    for s in range(len(copies.streams)):
-        hidden_w, hidden_b, output_w, output_b = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
-        h = F.linear(kept.pictures.tensor, hidden_w, hidden_b).relu_()
-        h32 = h.float()
-        kept.hidden.append((h, h32))
-        outputs.append(F.linear(h32, output_w, output_b))
-    return outputs
 
 
-def run_backward(copies: Copies, kept: Kept, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
-    """The gradients of all parameters, float32, in the order of `copies.source`; None where the optimiser has it already."""
-    w, n = copies.weights, len(copies.convolutions)
-    of_streams: list[Tensor | None] = []
-    of_convolutions: list[Tensor | None] = []
-    g_flat: Tensor | None = None
-    for s, g in enumerate(gradients):
-        hidden_w, _, output_w, _ = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
-        h, h32 = kept.hidden[s]
-        g_h = torch.ops.aten.threshold_backward((g @ output_w).to(torch.bfloat16), h, 0)
-        g_w = copies.gradient(2 * n + 4 * s, g_h, kept.pictures.tensor)
-        of_streams += [g_w, g_h.sum(0, dtype=torch.float32), g.t() @ h32, g.sum(0)]
-        back = g_h @ hidden_w
-        g_flat = back if g_flat is None else g_flat + back
-    assert g_flat is not None
-    top = kept.layers[-1]
-    parts = g_flat.view(torch.uint16).numpy().reshape(kept.channels.shape)
-    patches.sum_spread(parts, kept.places, top.total[: top.count])
-    for i in range(n - 1, -1, -1):
+def convolve_backward(copies: Copies, kept: Kept, g_flat: Tensor) -> list[Tensor | None]:
+    """The gradients of the convolutions, float32. The last samples may have none."""
+    out: list[Tensor | None] = []
+    top, rows = kept.layers[-1], len(g_flat)
+    parts = g_flat.view(torch.uint16).numpy().reshape(rows, *kept.channels.shape[1:])
+    patches.sum_spread(parts, kept.places[:rows], top.total[: top.count])
+    for i in range(len(kept.layers) - 1, -1, -1):
         layer = kept.layers[i]
-        g = layer.backward()
-        g_w = layer.weight_gradient(g, w[2 * i]).to(torch.float32, memory_format=copies.memory_format)
-        of_convolutions = [g_w.mul_(SCALE) if i == 0 else g_w, torch.from_numpy(layer.bias.copy()), *of_convolutions]
+        out = [*layer.backward(copies.weights[2 * i], SCALE if i == 0 else 1.0), *out]
         if i:
-            layer.send_back(g, copies.derived(i, matrix), kept.layers[i - 1])
-    return of_convolutions + of_streams
+            layer.send_back(copies.derived(i, matrix), kept.layers[i - 1])
+    return out

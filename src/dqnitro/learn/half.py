@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -9,10 +12,12 @@ from torch import Tensor
 
 def flat(x: Tensor) -> np.ndarray:
     """All numbers in the order in which they lie in memory; bfloat16, which NumPy has not, as bits."""
-    if x.dtype == torch.float32 and x.is_contiguous():
-        return x.detach().numpy().reshape(-1)
-    whole = x.detach().as_strided((x.numel(),), (1,))
-    return (whole.view(torch.uint16) if x.dtype == torch.bfloat16 else whole).numpy()
+    x = x.detach() if x.requires_grad else x
+    array = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
+    order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+    out = array.transpose(order).reshape(-1)
+    assert np.may_share_memory(out, array), "memory with holes"
+    return out
 
 
 class Half:
@@ -27,12 +32,21 @@ class Half:
         self.copy: Tensor | None = None
         self.arrays: tuple[np.ndarray, ...] = ()  # both, for NumPy
         self.version: int | None = None  # the parameter's when the copy was written; None: never
+        self.wait: Callable[[], Any] | None = None  # for a gradient that another thread is making; asked once
+        self.step: Callable[[], None] | None = None  # what the optimiser wants to be called when the gradient is there
+        self.stepped = False  # and has been, since the last step of the whole
 
     @staticmethod
     def of(parameter: Tensor) -> Half | None:
         """None where the optimiser does not ask for it, or nobody has filled it in."""
         half = getattr(parameter, "half", None)
         return half if isinstance(half, Half) and half.copy is not None else None
+
+    def settle(self) -> None:
+        """Until the gradient is there, and whoever made it is done with it."""
+        wait, self.wait = self.wait, None
+        if wait is not None:
+            wait()
 
     @staticmethod
     def fill_in(parameter: Tensor, copy: Tensor) -> None:

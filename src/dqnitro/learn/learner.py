@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from dqnitro import dqn
 from dqnitro.config import Config
-from dqnitro.dqn import Batch
+from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import DivergedError
 from dqnitro.learn.acting import CopiedNetwork, SameNetwork
@@ -21,41 +21,88 @@ from dqnitro.learn.wrappers import Parts, wrap
 Loss = Callable[[nn.Module, Any, Batch], tuple[Tensor, Tensor]]
 
 
-def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> tuple[Loss, Loss]:
-    """The loss of a batch and each sample's error (the priority of prioritised replay), twice: given the target network,
-    and given what that network says about `batch.obs_t`.
-    """
+class Outputs(NamedTuple):
+    """What the networks say in an update, before anything is made of it."""
 
-    def finish(online: nn.Module, out_tm1: Tensor, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        q_t = dqn.q_values(out_t, atoms)
-        selector = dqn.q_values(parts.quiet(online, batch.obs_t), atoms) if config.double else q_t
+    tm1: Tensor  # the online network about `batch.obs_tm1`, with gradients
+    t: Tensor  # the target network about `batch.obs_t`
+    selector: Tensor | None  # the online network about `batch.obs_t`, for double DQN; None: it is still to be asked
+    act: Tensor | None  # the online network about the observations to act on, where they were given
+
+
+class Losses(NamedTuple):
+    """The loss of a batch and each sample's error (the priority of prioritised replay), and the way there in two parts."""
+
+    whole: Loss  # given the target network
+    given: Loss  # given what that network says about `batch.obs_t`
+    look: Look
+    finish: Callable[[nn.Module, Outputs, Batch], tuple[Tensor, Tensor]]
+
+
+Look = Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]
+
+
+def make_look(config: Config, parts: Parts) -> Look:
+    """The passes of an update: one after the other, side by side, or divided."""
+
+    def forward(online: nn.Module, obs: Tensor, also: tuple[Tensor, ...]) -> list[Tensor]:
+        """The pass that learns; other observations go along and have no gradients."""
+        if not also:
+            return [parts.forward(online, obs)]
+        if parts.by_hand is not None and isinstance(online, ConvNetwork):
+            return parts.by_hand.forward_also(online, obs, *also)
+        out, *others = parts.forward(online, dqn.joined(obs, *also)).split([len(obs), *map(len, also)])
+        return [out, *(x.detach() for x in others)]
+
+    def both(
+        online: nn.Module, target: nn.Module, batch: Batch, also: tuple[Tensor, ...]
+    ) -> tuple[Tensor, list[Tensor]]:
+        if parts.split is not None and isinstance(online, ConvNetwork) and isinstance(target, ConvNetwork):
+            return parts.split.together(online, target, batch.obs_tm1, batch.obs_t, also)
+        if parts.beside is None:
+            return parts.quiet(target, batch.obs_t), forward(online, batch.obs_tm1, also)
+        wait = parts.beside.start(parts.quiet, target, batch.obs_t)
+        try:
+            outputs = forward(online, batch.obs_tm1, also)
+        finally:
+            out_t = wait()
+        return out_t, outputs
+
+    def look(online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None) -> Outputs:
+        select = config.double and parts.one_pass
+        also = ((batch.obs_t,) if select else ()) + (() if obs is None else (obs,))
+        out_t, (out_tm1, *others) = both(online, target, batch, also)
+        return Outputs(out_tm1, out_t, others[0] if select else None, None if obs is None else others[-1])
+
+    return look
+
+
+def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> Losses:
+    def finish(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        q_t = dqn.q_values(out.t, atoms)
+        selector = q_t
+        if config.double:
+            said = parts.quiet(online, batch.obs_t) if out.selector is None else out.selector
+            selector = dqn.q_values(said, atoms)
         if atoms is None:
             y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, selector)
-            each, td = dqn.td_loss(dqn.q_values(out_tm1, None), batch.action_tm1, y, config.loss)
+            each, td = dqn.td_loss(dqn.q_values(out.tm1, None), batch.action_tm1, y, config.loss)
         else:
             best = selector.argmax(1)
-            p_t = out_t[torch.arange(out_t.shape[0], device=out_t.device), best].float().softmax(-1)
+            p_t = out.t[torch.arange(out.t.shape[0], device=out.t.device), best].float().softmax(-1)
             p_target = dqn.categorical_projection(batch.reward_t, batch.discount_t, p_t, atoms)
-            each = dqn.categorical_loss(out_tm1, batch.action_tm1, p_target)
+            each = dqn.categorical_loss(out.tm1, batch.action_tm1, p_target)
             td = each
         return (each * batch.weight).mean(), td.detach()
 
     def given(online: nn.Module, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        return finish(online, parts.forward(online, batch.obs_tm1), out_t, batch)
+        return finish(online, Outputs(parts.forward(online, batch.obs_tm1), out_t, None, None), batch)
 
-    def loss(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        return given(online, parts.quiet(target, batch.obs_t), batch)
+    def whole(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        return finish(online, look(online, target, batch, None), batch)
 
-    def loss_beside(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        assert parts.beside is not None
-        wait = parts.beside.start(parts.quiet, target, batch.obs_t)
-        try:
-            out_tm1 = parts.forward(online, batch.obs_tm1)
-        finally:
-            out_t = wait()
-        return finish(online, out_tm1, out_t, batch)
-
-    return parts.around_loss(loss if parts.beside is None else loss_beside), given
+    look = make_look(config, parts)
+    return Losses(parts.around_loss(whole), given, look, finish)
 
 
 def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
@@ -91,7 +138,9 @@ class Learner:
         self.sync_target()
         self._atoms = dqn.support(head, self.device) if head.categorical else None
         self._optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
-        self._loss, self.loss_given = make_losses(config, parts, self._atoms)
+        self._loss, self.loss_given, self._look, self._finish = make_losses(config, parts, self._atoms)
+        self.acts_in_pass = parts.one_pass and acting is None
+        self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
         self.quiet = parts.quiet
         self._copy, self._step = parts.copy, parts.step
         self._loss_and_step = parts.around_update(self._loss_then_step)
@@ -107,13 +156,31 @@ class Learner:
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:
         """The best action of each environment. The copy back is a synchronisation point on a GPU."""
+        if self._begun is not None:
+            out = self._begun[2].act
+            assert out is not None
+            return dqn.q_values(out, self._atoms).argmax(1).numpy()
         return self._actor.greedy(obs)
+
+    def begin(self, batch: Batch, obs: np.ndarray) -> None:
+        """The passes of the next update, and in the same pass what `greedy` wants to know of these observations. Until `update`
+        finishes it no parameter changes.
+        """
+        mine = Batch(*map(self._copy, batch))
+        self._begun = (batch, mine, self._look(self.online, self.target, mine, torch.from_numpy(obs)))
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and each sample's error, still on the device."""
-        batch = Batch(*map(self._copy, batch))
+        begun, self._begun = self._begun, None
+        if begun is None:
+            batch = Batch(*map(self._copy, batch))
+        else:
+            assert begun[0] is batch, "another update was begun"
         if self._is_cpu:
-            loss, td = self._loss(self.online, self.target, batch)
+            if begun is None:
+                loss, td = self._loss(self.online, self.target, batch)
+            else:
+                loss, td = self._finish(self.online, begun[2], begun[1])
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
@@ -145,10 +212,16 @@ class Learner:
         obs = torch.from_numpy(np.zeros((batch_size, *spec.obs_shape), spec.obs_dtype)).to(self.device)
         ones = torch.ones(batch_size, device=self.device)
         action = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
-        loss, _ = self._loss(self.online, self.target, Batch(obs, action, ones, ones, obs, ones))
+        batch = Batch(obs, action, ones, ones, obs, ones)
+        loss, _ = self._loss(self.online, self.target, batch)
         loss.backward()
         self._optimizer.zero_grad(set_to_none=True)
-        self.greedy(np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype))
+        few = np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype)
+        self.greedy(few)
+        if self.acts_in_pass:
+            out = self._look(self.online, self.target, batch, torch.from_numpy(few))
+            out.tm1.mean().backward()
+            self._optimizer.zero_grad(set_to_none=True)
 
     # -- saving
 

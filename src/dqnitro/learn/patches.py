@@ -30,10 +30,16 @@ def compiled(f: Any) -> Any:
 
 
 @compiled
-def number_blocks(words: np.ndarray, factors: np.ndarray, table: np.ndarray, keys: np.ndarray, ids: np.ndarray) -> int:
-    """Number the blocks of 4x4 pixels. `words` (B, H, W/2): two pixels of four frames are 64 bits; `ids` (B, H/4, W/4)."""
-    mask, n = np.uint64(len(table) - 1), 0
-    table[:] = -1
+def number_blocks(
+    words: np.ndarray, factors: np.ndarray, table: np.ndarray, keys: np.ndarray, ids: np.ndarray, n: int
+) -> int:
+    """Number the blocks of 4x4 pixels. `words` (B, H, W/2): two pixels of four frames are 64 bits; `ids` (B, H/4, W/4).
+
+    `n` numbers are there already, from other pictures; 0 begins anew.
+    """
+    mask = np.uint64(len(table) - 1)
+    if n == 0:
+        table[:] = -1
     c0, c1, c2, c3 = factors[0], factors[1], factors[2], factors[3]
     c4, c5, c6, c7 = factors[4], factors[5], factors[6], factors[7]
     for b in range(ids.shape[0]):
@@ -144,13 +150,11 @@ def number_patches(
 
 
 @compiled
-def number_all(
-    words: np.ndarray,
+def number_layers(
     sizes: tuple[int, ...],
     strides: tuple[int, ...],
     factors: np.ndarray,
     table: np.ndarray,
-    keys: np.ndarray,
     short: np.ndarray,
     squares: np.ndarray,
     places: np.ndarray,
@@ -158,12 +162,11 @@ def number_all(
     firsts: tuple[np.ndarray, ...],
     counts: np.ndarray,
 ) -> None:
-    """Number every layer from the pixels up. `ids[0]` are the blocks, `ids[i]` the patches of convolution i, `firsts` theirs;
+    """Number every layer above the blocks. `ids[0]` are the blocks, `ids[i]` the patches of convolution i, `firsts` theirs;
     `table`, `short`, `squares` and `places` are for scratch.
 
     One call, so that another thread can do it without coming back to Python in between.
     """
-    counts[0] = number_blocks(words, factors, table, keys, ids[0])
     for i in range(len(sizes)):
         below, mine, first = ids[i], ids[i + 1], firsts[i]
         batch, height, width = below.shape[0], below.shape[1] // 2, below.shape[2] // 2
@@ -232,6 +235,14 @@ def to_half(value: np.float32) -> np.uint16:
     """Rounded to the nearest, ties to the even one. NaN never gets here: it is looked for in the loss."""
     bits = np.float32(value).view(np.uint32)
     return np.uint16((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16))
+
+
+@compiled
+def widen(bits: np.ndarray, out: np.ndarray, scale: np.float32) -> None:
+    """bfloat16 to float32, times `scale`."""
+    for n in range(len(bits)):
+        for i in range(bits.shape[1]):
+            out[n, i] = to_float(bits[n, i]) * scale
 
 
 @compiled

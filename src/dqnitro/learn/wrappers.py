@@ -19,6 +19,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.learn.beside import Beside
 
 if TYPE_CHECKING:
+    from dqnitro.learn.split import Split
     from dqnitro.learn.written_out import WrittenOut
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
@@ -94,6 +95,9 @@ class Parts:
     step: Stepper
     around_update: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f  # around loss and step, on a GPU
     beside: Beside | None = None  # a second thread for the target's pass
+    by_hand: WrittenOut | None = None  # the passes over convolutional networks, where they are written out
+    split: Split | None = None  # those passes, divided between two threads
+    one_pass: bool = False  # all that the online network is asked before an update, in the pass that learns
 
 
 def plain_parts(device: str) -> Parts:
@@ -282,17 +286,43 @@ def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
 
     return replace(
         parts, forward=or_else(passes.forward, parts.forward), quiet=or_else(passes.quiet, parts.quiet),
-        act=or_else(passes.act, parts.act), make_optimizer=make_optimizer,
+        act=or_else(passes.act, parts.act), make_optimizer=make_optimizer, by_hand=passes,
     )  # fmt: skip
 
 
 def side_by_side(parts: Parts, device: str) -> Parts:
     """The target's pass in a second thread while the online network's runs."""
     if torch.device(device).type != "cpu":
-        raise ConfigError(
-            "wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue of work"
-        )
+        raise ConfigError("wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue")
     return replace(parts, beside=Beside())
+
+
+def split_network(parts: Parts, device: str) -> Parts:
+    """The hidden layer, its gradient and its optimiser on a second thread; the convolutions on the first."""
+    from dqnitro.learn.adam import OnePassAdam
+    from dqnitro.learn.split import Split
+
+    if parts.by_hand is None:
+        raise ConfigError(
+            "wrapper split-network divides passes that are written out, and there are none",
+            "put distinct-patches or written-out before it",
+        )
+    beside = parts.beside or Beside()
+
+    def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
+        optimizer = parts.make_optimizer(parameters, lr, eps)
+        if isinstance(optimizer, OnePassAdam):
+            optimizer.beside = beside
+        return optimizer
+
+    return replace(parts, beside=beside, split=Split(parts.by_hand, beside), make_optimizer=make_optimizer)
+
+
+def one_pass_acting(parts: Parts, device: str) -> Parts:
+    """Actions from the update's own pass over the batch. It has the weights that acting would use: both come before the step."""
+    if torch.device(device).type != "cpu":
+        raise ConfigError("wrapper one-pass-acting is for a learner on the CPU", "on a GPU take cuda-graphs")
+    return replace(parts, one_pass=True)
 
 
 def compiled(parts: Parts, device: str) -> Parts:
@@ -340,6 +370,8 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "written-out": written_out,
     "distinct-patches": distinct_patches,
     "side-by-side": side_by_side,
+    "split-network": split_network,
+    "one-pass-acting": one_pass_acting,
     "compile": compiled,
     "cuda-graphs": cuda_graphs,
 }
@@ -347,7 +379,7 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
 EXCLUDE = (
     *(("torchscript", other) for other in ("compile", "float16", "bfloat16", "written-out")),
     *(("float16", other) for other in ("bfloat16", "written-out")),
-    *(("compile", other) for other in ("written-out", "side-by-side")),
+    *(("compile", other) for other in ("written-out", "side-by-side", "split-network", "one-pass-acting")),
     *(("distinct-patches", other) for other in ("torchscript", "float16", "written-out", "compile")),
     *(("one-pass-adam", other) for other in ("fused-adam", "float16")),
     # Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
