@@ -90,7 +90,7 @@ class Config:
     )
     slack_steps: int = _doc(
         0,
-        "processes: steps that play may run ahead of training (0: the inline run, bit for bit); whole vector steps count",
+        "processes: steps that play may run ahead of training (0: the inline run, bit for bit; but for rounding with one-pass-acting, which has no player of its own); whole vector steps count",
     )
     device: str = _doc("cpu", "cpu, cuda, or auto")
     act_device: str = _doc(

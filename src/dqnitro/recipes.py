@@ -30,8 +30,8 @@ UNSEEN_ON_GPU: dict[str, Any] = {"learning_rate": 2.5e-4, "epsilon_decay_steps":
 ON_DEVICE: dict[str, Any] = {
     "n_envs": 256
 }  # what is other where the card plays as well: it emulates many as quickly as few
-# The DQN of 2015 at its replay ratio, 8 samples a step, with the settings under which Dopamine's curves were published (in steps of
-# four frames): what scores are compared with. On a GPU batches are four times as large and four times as rare.
+# The DQN of 2015 at its replay ratio, 8 samples a step, with the settings of Dopamine's published curve of DQN with Adam and the squared
+# loss (in steps of four frames): what scores are compared with. On a GPU batches are four times as large and four times as rare.
 CLASSIC: dict[str, Any] = {
     "n_envs": 8, "batch_size": 32, "steps_per_update": 4.0, "loss": "mse", "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-4,
     "target_sync_steps": 8_000, "first_fill_steps": 20_000, "replay_capacity": 1_000_000, "epsilon_decay_steps": 250_000,
@@ -139,17 +139,17 @@ def _plan_if_possible(name: str, base: Config, wanted: tuple[str, ...]) -> Plan:
     return Plan(name, base, in_force(possible), left_out, under=possible)
 
 
-def _fast(env_id: str) -> Plan:
-    """The baseline's run, but for rounding, as fast as one process gets it."""
-    wanted = (
+def _quick() -> tuple[str, ...]:
+    """What leaves learning as it is and pays in one process."""
+    return (
         "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches",
         *(*FEW_CORES_RUNGS, *LARGE_LAYER_RUNGS) * few_cores(),
     )  # fmt: skip
-    return _plan_if_possible("fast", _base(env_id).replace(device="auto"), wanted)
 
 
-def _classic(env_id: str) -> Plan:
-    return classic_plan(env_id)
+def _fast(env_id: str) -> Plan:
+    """The baseline's run, but for rounding, as fast as one process gets it."""
+    return _plan_if_possible("fast", _base(env_id).replace(device="auto"), _quick())
 
 
 def classic_plan(env_id: str, here: Here | None = None) -> Plan:
@@ -161,8 +161,7 @@ def classic_plan(env_id: str, here: Here | None = None) -> Plan:
     base = _base(env_id).replace(device="auto", **CLASSIC)
     runner, why = choose_runner(here or this_machine())
     if runner == "inline":
-        fast = _fast(env_id)
-        return replace(_plan_if_possible("classic", base, fast.under), why=why)
+        return replace(_plan_if_possible("classic", base, _quick()), why=why)
     more = CLASSIC_ON_GPU | (CLASSIC_ON_DEVICE if runner == "device" else {})
     base = base.replace(device="cuda", runner=runner, **more)
     return replace(_plan_if_possible("classic", base, ON_GPU_RUNGS), why=why)
@@ -215,7 +214,7 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
 
 
 RECIPES: dict[str, Callable[[str], Plan]] = {
-    "auto": _auto, "fast": _fast, "baseline": _baseline, "classic": _classic,
+    "auto": _auto, "fast": _fast, "baseline": _baseline, "classic": classic_plan,
 }  # fmt: skip
 
 
@@ -225,8 +224,8 @@ def plan(name: str, env_id: str, device: str | None = None) -> Plan:
     `device` is where somebody wants to learn. On the CPU of a machine with a GPU `auto` is what it would be without that GPU,
     of which nothing was measured.
     """
-    if name == "auto" and device == "cpu" and (here := this_machine()).gpu is not None:
-        return _auto(env_id, replace(here, gpu=None))
+    if name in ("auto", "classic") and device == "cpu" and (here := this_machine()).gpu is not None:
+        return (_auto if name == "auto" else classic_plan)(env_id, replace(here, gpu=None))
     made = untuned(name, env_id)
     found = tuned.find(name, env_id)
     if found is None:

@@ -31,6 +31,16 @@ def test_work_is_done_in_another_thread_with_one_of_torchs_threads_and_no_gradie
     assert [wait() for wait in waits] == [("dqnitro-beside", 1, False)] * 3
 
 
+def test_who_asks_twice_gets_the_same_answer():
+    beside = Beside()
+    wait = beside.start(lambda: [1])
+    assert wait() is wait()
+    failing = beside.start(lambda: 1 / 0)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            failing()
+
+
 def test_an_error_reaches_who_waits_and_the_thread_lives_on():
     beside = Beside()
     with pytest.raises(ZeroDivisionError):

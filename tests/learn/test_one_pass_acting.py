@@ -110,15 +110,17 @@ def test_acting_has_no_pass_of_its_own_where_an_update_is_owed():
     assert order[at : at + 3] == ["begin", "send", "update"]
 
 
-def test_a_run_that_was_saved_between_any_two_ticks_goes_on_as_if_it_was_not():
-    config = with_it(CATCH.replace(wrappers=FAST, double=True, steps_per_update=1.0))
+@pytest.mark.parametrize(("steps_per_update", "ticks"), [(1.0, 40), (3.0, 40), (3.0, 41), (3.0, 42), (1.0, 3)])
+def test_a_run_that_was_saved_between_two_ticks_goes_on_as_if_it_was_not(steps_per_update, ticks):
+    """With an update owed and without one, and before the first."""
+    config = with_it(CATCH.replace(wrappers=FAST, double=True, steps_per_update=steps_per_update))
     whole = Tape(config)
-    whole.run(40)
+    whole.run(ticks)
     arrays, record = copy.deepcopy(get_state(whole.agent))
     arrays["learner"] = {k: v.numpy() for k, v in arrays["learner"].items()}  # as a file holds them
     again = Tape(config)
     set_state(again.agent, arrays, record)
-    assert whole.run(25) == again.run(25) and whole.rows[40:] == again.rows
+    assert whole.run(25) == again.run(25) and whole.rows[ticks:] == again.rows
     pairs = zip(whole.agent.learner.online.parameters(), again.agent.learner.online.parameters(), strict=True)
     assert all(torch.equal(x, y) for x, y in pairs)
 

@@ -134,7 +134,7 @@ def test_a_pass_that_fails_leaves_nothing_under_way(monkeypatch):
 
 
 def test_it_divides_what_is_written_out_and_nothing_else():
-    with pytest.raises(ConfigError, match="there are none; hint: put distinct-patches or written-out before it"):
+    with pytest.raises(ConfigError, match="passes written out by hand; hint: add distinct-patches"):
         wrap(("split-network",), "cpu")
     with pytest.raises(ConfigError, match="exclude each other"):
         wrap(("compile", "split-network"), "cpu")

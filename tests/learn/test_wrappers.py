@@ -114,6 +114,27 @@ def test_wrappers_that_exclude_each_other_are_refused(pair):
         wrap(pair, "cpu")
 
 
+@pytest.mark.parametrize("last", ["fused-adam", "channels-last", "bfloat16"])
+def test_the_order_of_the_names_means_nothing(last):
+    """An optimiser that is named after passes with converted weights must not leave those as they were."""
+    names = tuple(n for n in ("fused-adam", "channels-last", "bfloat16", "written-out") if n != last)
+    config = CATCH.replace(learning_rate=1e-3)
+    orders = (*names, last), (last, *names)
+    runs = [make_agent(config.replace(wrappers=("no-grad", *order))).learner for order in orders]
+    x = torch.randint(0, 256, (8, 2, 36, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    ones = torch.ones(8)
+    batch = Batch(x, torch.zeros(8, dtype=torch.int64), 5 * ones, ones * 0, x, ones)
+    said = []
+    for learner in runs:
+        before = learner._loss(learner.online, learner.target, batch)[0].item()
+        for _ in range(12):
+            learner.update(batch)
+        after = learner._loss(learner.online, learner.target, batch)[0].item()
+        assert after < 0.9 * before, "what is learned is what is asked"
+        said.append(after)
+    assert said[0] == said[1]
+
+
 def test_on_a_cpu_nothing_is_copied():
     x = torch.ones(3)
     assert wrap((), "cpu").copy(x) is x and wrap(("pinned-copies",), "cpu").copy(x) is x

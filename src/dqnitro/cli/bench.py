@@ -90,7 +90,11 @@ def micro(args: Any) -> dict[str, Any]:
     """A benchmark of the notes, by its module."""
     from dqnitro.lab.contest import Options
 
-    only = tuple(word.strip() for word in re.split(r",(?!\d{3}\b)", args.only) if word.strip()) if args.only else ()
+    only = (
+        tuple(word.strip() for word in re.split(r"(?<!\d),|,(?!\d{3}\b)", args.only) if word.strip())
+        if args.only
+        else ()
+    )
     options = Options(args.game, args.rounds, args.seconds, only, note)
     if args.what == "gpu":
         return bench_gpu(args, options)

@@ -80,10 +80,16 @@ def beside_one_thread(config: Config) -> Config:
 
 
 def split_in_two(config: Config) -> Config:
-    """A second thread for the hidden layer. What is divided are passes that are written out; `written-out` where there are none."""
+    """A second thread for the hidden layer. What is divided are passes that are written out; `written-out` where there are none (it is
+    taken off again by a later `distinct-patches`)."""
     by_hand = {"written-out", "distinct-patches"} & set(config.wrappers)
     config = config if by_hand else with_wrapper("written-out")(config)
     return with_wrapper("split-network")(config).replace(torch_threads=config.torch_threads or 1)
+
+
+def distinct(config: Config) -> Config:
+    """`distinct-patches`; the passes of `written-out` are the same ones, so that one goes."""
+    return with_wrapper("distinct-patches")(without_wrapper("written-out")(config))
 
 
 def first_reason(*needs: Callable[[Config], str | None]) -> Callable[[Config], str | None]:

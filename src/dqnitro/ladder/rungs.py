@@ -11,6 +11,7 @@ from dqnitro.ladder.rung import (
     all_on_gpu,
     atari_only,
     beside_one_thread,
+    distinct,
     envs_and_batch,
     first_reason,
     in_processes,
@@ -153,7 +154,7 @@ SAME_RUN = (
         replaces=("torchscript", "float16", "compile"),
     ),
     Rung(
-        "distinct-patches", "close", with_wrapper("distinct-patches"),
+        "distinct-patches", "close", distinct,
         "Convolves every distinct patch of a batch once: most of an Atari picture is background, and what moves looks the same in many samples. "
         "Otherwise the passes of written-out.",
         "Pictures in which nothing repeats: there it is slower than written-out.",
@@ -338,7 +339,7 @@ OTHER_LEARNING = (
     Rung(
         "processes", "learning", in_processes,
         "Plays in one process and learns in another, through shared memory, a few steps ahead. Steps per update stay what they are; only the "
-        "weights that choose actions are older, by exactly the slack (with slack 0 the run is exact).",
+        "weights that choose actions are older, by exactly the slack (with slack 0 the run is exact, unless actions were chosen in the update's pass).",
         "A learner that could use every core, and environments that are no work: half the cores then wait for the other half.",
         needs_two_cores,
         notes_say="229 to 290 steps/s (+26.6%), solved in 31.2 instead of 52.2 minutes; elsewhere 159 to 221. "

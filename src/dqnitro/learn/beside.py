@@ -25,7 +25,7 @@ class Beside:
         self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def start(self, f: Callable[..., Any], *args: Any) -> Wait:
-        """Returns at once; call what it returns to have the value, or the error. Whatever was started has to be waited for."""
+        """Returns at once; call what it returns to have the value, or the error, as often as wanted. Whatever was started has to be waited for."""
         if self._pid != os.getpid():  # threads do not live on in a fork
             self._pid, self._todo = os.getpid(), queue.SimpleQueue()
             # A daemon: between two updates it only waits, and nobody has to end it.
@@ -38,8 +38,12 @@ class Beside:
             except BaseException as e:
                 answer.put((None, e))
 
+        known: list[tuple[Any, BaseException | None]] = []
+
         def wait() -> Any:
-            value, error = answer.get()
+            if not known:
+                known.append(answer.get())
+            value, error = known[0]
             if error is not None:
                 raise error
             return value

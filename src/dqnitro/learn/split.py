@@ -46,10 +46,12 @@ class Split:
         convolved_t = start(passes.convolve, copies_t, (obs_t,))
         try:
             kept = passes.convolve(copies, obs)
-            outputs = start(run_head, copies, kept)
-        finally:
-            kept_t = convolved_t()
+        except BaseException:
+            convolved_t()
+            raise
+        outputs = start(run_head, copies, kept)
         try:
+            kept_t = convolved_t()
             out_t = target.head.combine(*run_head(copies_t, kept_t))
             passes.done(kept_t)
         finally:

@@ -303,10 +303,7 @@ def split_network(parts: Parts, device: str) -> Parts:
     from dqnitro.learn.split import Split
 
     if parts.by_hand is None:
-        raise ConfigError(
-            "wrapper split-network divides passes that are written out, and there are none",
-            "put distinct-patches or written-out before it",
-        )
+        raise ConfigError("wrapper split-network divides passes written out by hand", "add distinct-patches")
     beside = parts.beside or Beside()
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
@@ -388,13 +385,14 @@ EXCLUDE = (
 
 
 def wrap(names: tuple[str, ...], device: str) -> Parts:
-    """Put the named wrappers on, first name innermost."""
+    """Put the named wrappers on, in the order of the table, first innermost: the order of the names means nothing."""
     for a, b in EXCLUDE:
         if a in names and b in names:
             raise ConfigError(f"wrappers {a} and {b} exclude each other", "leave one of them out")
-    parts = plain_parts(device)
     for name in names:
         if name not in WRAPPERS:
             raise ConfigError(f"unknown wrapper {name!r}", f"the wrappers are {', '.join(WRAPPERS)}")
+    parts = plain_parts(device)
+    for name in (n for n in WRAPPERS if n in names):
         parts = WRAPPERS[name](parts, device)
     return parts
