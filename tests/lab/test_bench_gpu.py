@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dqnitro.cli import main
+from dqnitro.cli import bench, main
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import bench_gpu, gpu_training
@@ -195,6 +195,19 @@ def test_bad_input_is_one_line(args, says, capsys):
     assert main(["bench", *args]) == 2
     err = capsys.readouterr().err
     assert says in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("console,1,024 machines,4,096 machines", ("console", "1,024 machines", "4,096 machines")),
+        ("pong,256", ("pong", "256")),
+        (" a , b,", ("a", "b")),
+        ("", ()),
+    ],
+)
+def test_the_words_of_only(text, words):
+    assert bench.words(text) == words
 
 
 def test_only_names_what_is_built():

@@ -90,15 +90,16 @@ def micro(args: Any) -> dict[str, Any]:
     """A benchmark of the notes, by its module."""
     from dqnitro.lab.contest import Options
 
-    only = (
-        tuple(word.strip() for word in re.split(r"(?<!\d),|,(?!\d{3}\b)", args.only) if word.strip())
-        if args.only
-        else ()
-    )
+    only = words(args.only or "")
     options = Options(args.game, args.rounds, args.seconds, only, note)
     if args.what == "gpu":
         return bench_gpu(args, options)
     return importlib.import_module(f"dqnitro.lab.bench_{args.what}").bench(options)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """Between commas; a comma inside a number (1,024) is none."""
+    return tuple(word.strip() for word in re.split(r"(?<!\d),|,(?!\d{3}\b)", text) if word.strip())
 
 
 def bench_learn(args: Any) -> dict[str, Any]:
