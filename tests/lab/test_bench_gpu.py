@@ -197,6 +197,20 @@ def test_bad_input_is_one_line(args, says, capsys):
     assert says in err and err.count("\n") == 1
 
 
+def test_games_that_are_compared_with_nobody_are_shown_by_their_rates(tmp_path):
+    only = Options(rounds=2, seconds=0.001, only=("console",))
+    games = ["pong", "breakout", "alien"]
+    result = bench_gpu.bench(only, games, [8], lambda: "cpu", made, small, TRAINING)
+    path = tmp_path / "gpu.json"
+    path.write_text(
+        json.dumps(plain({"what": "gpu", "format": 1, "game": "pong", "rounds": 2, "seconds": 1, **result}))
+    )
+    page = render_lab(*read_sources([path]), tmp_path / "page.html")
+    assert "Frames or samples/s" in page and "Ratio to" not in page
+    row = result["table"]["console, pong, 8 machines"]
+    assert row["rate_low"] <= row["rate"] <= row["rate_high"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -275,6 +275,7 @@ def bench(
         _add_geomean(whole, games, counts[-1])
     for name, row in whole["table"].items():
         i = rate_interval(whole["rates"][name])
+        row["rate_low"], row["rate_high"] = i.low, i.high
         row["interval"] = f"{i.low:,.0f} to {i.high:,.0f}" if i.n > 1 else "one round"
     title = "the console and the learner on a GPU" + (
         f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""

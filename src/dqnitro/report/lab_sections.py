@@ -8,7 +8,7 @@ from typing import Any
 from dqnitro.report.cells import interval_cell, number_cell, shown
 from dqnitro.report.charts import X_AXES
 from dqnitro.report.groups import WHAT_BANDS_ARE, mean_curves
-from dqnitro.report.lab_charts import Bar, bars, promise_color, promise_legend, ratio_bars
+from dqnitro.report.lab_charts import Bar, Scale, bars, promise_color, promise_legend, ratio_bars
 from dqnitro.report.page import (
     Cell,
     Html,
@@ -28,7 +28,8 @@ from dqnitro.report.values import Interval, interval, items, mapping, number, ro
 from dqnitro.report.words import game_name, plural, rate, spread, times
 
 # Columns that every benchmark's table has; the others are its own.
-BENCH_COLUMNS = ("rate", "ratio", "low", "high", "rounds", "to")
+BENCH_COLUMNS = ("rate", "rate_low", "rate_high", "ratio", "low", "high", "rounds", "to")
+LONG = 40  # characters that a heading has room for
 
 
 def _repeat(result: Result) -> Html:
@@ -55,7 +56,7 @@ def bench(result: Result, name: str, title: str) -> Html:
     headings = {str(k): shown(v) for k, v in mapping(data.get("columns")).items()}
     extra = list(headings) or list(dict.fromkeys(k for v in contenders.values() for k in v if k not in BENCH_COLUMNS))
     to = text(data.get("to"))
-    drawn, lines = [], []
+    drawn, rates, lines = [], [], []
     for who, row in contenders.items():
         value, ratio, versus = number(row.get("rate")), _ratio(row), text(row.get("to"), to)
         own = [(headings.get(k, k.replace("_", " ")), row.get(k)) for k in extra]
@@ -64,6 +65,8 @@ def bench(result: Result, name: str, title: str) -> Html:
             more += [(k, shown(v)) for k, v in own if v is not None]
             end = times(ratio.mean) + ("" if value is None else f" · {rate(value)}")
             drawn.append(Bar(who, ratio, "c6" if who == versus else "c1", end, more, strong=who == versus))
+            if value is not None:
+                rates.append(Bar(who, _rate(row, value), text=rate(value), more=more))
         cells = [Cell(shown(v), v if number(v) is not None else None) for _, v in own]
         same = who == versus and ratio is not None
         lines.append(
@@ -76,13 +79,21 @@ def bench(result: Result, name: str, title: str) -> Html:
                 )
             )
         )
-    columns = ("contender", unit, f"× {to}" if to else "ratio", *(headings.get(k, k.replace("_", " ")) for k in extra))
+    columns = (
+        "contender",
+        unit,
+        f"× {to}" if to and len(to) <= LONG else "ratio",
+        *(headings.get(k, k.replace("_", " ")) for k in extra),
+    )
     numeric = [i for i in range(1, len(columns)) if any(r.cells[i].sort is not None for r in lines)]
     said = text(data.get("title"))
+    chart = ratio_bars(f"Ratio to {to}" if to else "Ratio", drawn, to)
+    if sum(b.strong for b in drawn) > len(drawn) / 2:  # most are compared with nobody: how fast each is says more
+        chart = bars(f"{unit[:1].upper()}{unit[1:]}", rates, Scale(switch=True))
     return section(
         title,
         paragraph(text(data.get("verdict")), "verdict"),
-        figure(ratio_bars(f"Ratio to {to}" if to else "Ratio", drawn, to), "No contender was measured.", "large"),
+        figure(chart, "No contender was measured.", "large"),
         table(Table(columns, lines, title, numeric=numeric, wide=range(3, len(columns)), css="compact"))
         if lines
         else Html(),
@@ -91,6 +102,13 @@ def bench(result: Result, name: str, title: str) -> Html:
         note=f"{said[:1].upper()}{said[1:]}. {_rounds(result)}" if said else _rounds(result),
         name=name,
     )
+
+
+def _rate(row: dict[str, Any], value: float) -> Interval:
+    low, high, n = number(row.get("rate_low")), number(row.get("rate_high")), number(row.get("rounds"))
+    if low is None or high is None or n is None:
+        return Interval(value, value, value, 1)
+    return Interval(value, low, high, int(n))
 
 
 def _ratio(row: dict[str, Any]) -> Interval | None:
