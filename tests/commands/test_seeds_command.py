@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from dqnitro.cli import main, one_seed
+from dqnitro.seeds.facts import last_progress
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 CORRIDOR = "fakes_envs:dqnitro_test/Corridor-v0"
@@ -29,11 +30,11 @@ def place(monkeypatch, tmp_path):
 
 
 def when_all_have_begun(folder: pathlib.Path, seeds: list[int]) -> threading.Thread:
-    """Press Ctrl-C once these seeds have written something."""
+    """Press Ctrl-C once these seeds have reported: a process that is stopped before it trains has nothing to save."""
 
     def press() -> None:
         end = time.monotonic() + 90
-        while time.monotonic() < end and not all((folder / f"s{s}" / "metrics.jsonl").exists() for s in seeds):
+        while time.monotonic() < end and not all(last_progress(folder / f"s{s}" / "metrics.jsonl") for s in seeds):
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
