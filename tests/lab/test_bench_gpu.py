@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dqnitro.cli import bench, main
+from dqnitro.cli import main
+from dqnitro.cli.tables import names_of
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import bench_gpu, gpu_training
@@ -221,7 +222,7 @@ def test_games_that_are_compared_with_nobody_are_shown_by_their_rates(tmp_path):
     ],
 )
 def test_the_words_of_only(text, words):
-    assert bench.words(text) == words
+    assert tuple(names_of(text) or ()) == words
 
 
 def test_only_names_what_is_built():

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pathlib
-import re
 from collections.abc import Callable
 from typing import Any
 
 from dqnitro.cli.flags import Parser, note
-from dqnitro.cli.tables import store_and_show
+from dqnitro.cli.tables import names_of, store_and_show
 from dqnitro.config import nearest
 from dqnitro.errors import ConfigError
 
@@ -90,16 +89,11 @@ def micro(args: Any) -> dict[str, Any]:
     """A benchmark of the notes, by its module."""
     from dqnitro.lab.contest import Options
 
-    only = words(args.only or "")
+    only = tuple(names_of(args.only) or ())
     options = Options(args.game, args.rounds, args.seconds, only, note)
     if args.what == "gpu":
         return bench_gpu(args, options)
     return importlib.import_module(f"dqnitro.lab.bench_{args.what}").bench(options)
-
-
-def words(text: str) -> tuple[str, ...]:
-    """Between commas; a comma inside a number (1,024) is none."""
-    return tuple(word.strip() for word in re.split(r"(?<!\d),|,(?!\d{3}\b)", text) if word.strip())
 
 
 def bench_learn(args: Any) -> dict[str, Any]:

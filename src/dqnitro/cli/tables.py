@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -147,5 +148,5 @@ class Progress:
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """A list given as a,b,c."""
-    return None if text is None else [t.strip() for t in text.split(",") if t.strip()]
+    """A list given as a,b,c; a comma inside a number (1,024) is part of a name."""
+    return None if text is None else [t.strip() for t in re.split(r"(?<!\d),|,(?!\d{3}\b)", text) if t.strip()]

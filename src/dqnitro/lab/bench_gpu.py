@@ -36,7 +36,7 @@ UNIT, GEOMEAN = "frames or samples/s", "geometric mean"
 COLUMNS = {"ms": "ms a vector step, update or graph", "interval": "95% interval of the rate"}
 
 
-def clocked(work: Callable[[], None], amount: Callable[[], float], device: torch.device, took: list[float]) -> Rate:
+def clocked(work: Callable[[], object], amount: Callable[[], float], device: torch.device, took: list[float]) -> Rate:
     """`work` over and over for about so many seconds. `amount` so far is read before and after, never between.
 
     The seconds of one piece of work go to `took`.
@@ -326,7 +326,11 @@ def verdict(table: Mapping[str, Mapping[str, Any]]) -> str:
     for batch in dict.fromkeys(r["batch"] for r in table.values() if "batch" in r):
         name, row = max(((n, r) for n, r in table.items() if r.get("batch") == batch), key=lambda nr: nr[1]["rate"])
         said.append(f"{row['rate']:,.0f} samples learned/s at batch {batch} ({name.split(', ', 2)[2]}).")
+    from dqnitro.lab import gpu_training
+
     if trained := [(n, r) for n, r in table.items() if "training" in r]:
         name, row = max(trained, key=lambda nr: nr[1]["rate"])
-        said.append(f"{row['rate']:,.0f} console frames/s while learning 8 samples a step ({name.split(', ', 2)[2]}).")
+        said.append(
+            f"{row['rate']:,.0f} console frames/s while learning {gpu_training.SAMPLES_A_STEP:g} samples a step ({name.split(', ', 2)[2]})."
+        )
     return " ".join(said) or "Nothing could be measured here."

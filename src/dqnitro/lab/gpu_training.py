@@ -11,8 +11,9 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.lab.bench_gpu import UNIT, clocked, fill
 from dqnitro.lab.contest import CannotRun, Contest, Options, Rate
+from dqnitro.lab.statistics import mean_interval
 
-SAMPLES_A_STEP = 8  # a batch of 32 every four steps
+SAMPLES_A_STEP = recipes.CLASSIC["batch_size"] / recipes.CLASSIC["steps_per_update"]
 SIZES = ((1024, 256), (4096, 512), (8192, 2048))  # machines, batch
 WARM_GRAPHS = 3
 
@@ -35,7 +36,7 @@ def training_rate(config: Config, device: torch.device, took: list[float], make:
         next(run)
     for _ in range(WARM_GRAPHS):
         next(run)
-    return clocked(lambda: (next(run), None)[1], lambda: config.frame_skip * agent.clock.steps, device, took)
+    return clocked(lambda: next(run), lambda: config.frame_skip * agent.clock.steps, device, took)
 
 
 def training_name(machines: int, batch: int) -> str:
@@ -63,5 +64,5 @@ def bench_training(
             contest.add_rate(name, rate, training_name(*SIZES[0]), training=n)
         result = contest.run(lambda table: "")
     for name, row in result["table"].items():
-        row["ms"] = 1000.0 * sum(took[name]) / len(took[name])
+        row["ms"] = 1000.0 * mean_interval(took[name]).mean
     return result

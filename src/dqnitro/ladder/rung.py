@@ -71,25 +71,24 @@ def all_on_gpu(c: Config) -> Config:
     )  # fmt: skip
 
 
-# -- why a rung cannot run here
-
-
-def beside_one_thread(config: Config) -> Config:
-    """A second thread for the target's pass, and one thread of torch for each, unless somebody has said how many."""
-    return with_wrapper("side-by-side")(config).replace(torch_threads=config.torch_threads or 1)
+def one_thread_each(name: str) -> Callable[[Config], Config]:
+    """A wrapper that works with a second thread: torch has one for each, unless somebody has said how many."""
+    return lambda c: with_wrapper(name)(c).replace(torch_threads=c.torch_threads or 1)
 
 
 def split_in_two(config: Config) -> Config:
     """A second thread for the hidden layer. What is divided are passes that are written out; `written-out` where there are none (it is
     taken off again by a later `distinct-patches`)."""
     by_hand = {"written-out", "distinct-patches"} & set(config.wrappers)
-    config = config if by_hand else with_wrapper("written-out")(config)
-    return with_wrapper("split-network")(config).replace(torch_threads=config.torch_threads or 1)
+    return one_thread_each("split-network")(config if by_hand else with_wrapper("written-out")(config))
 
 
 def distinct(config: Config) -> Config:
     """`distinct-patches`; the passes of `written-out` are the same ones, so that one goes."""
     return with_wrapper("distinct-patches")(without_wrapper("written-out")(config))
+
+
+# -- why a rung cannot run here
 
 
 def first_reason(*needs: Callable[[Config], str | None]) -> Callable[[Config], str | None]:
