@@ -188,6 +188,26 @@ def test_steps_in_a_cuda_graph_are_the_same_steps():
     assert ends > 0
 
 
+def test_a_step_comes_after_what_its_stream_was_given_before():
+    """The footgun: a kernel on another stream would read actions that are not there yet."""
+    plain, other = (AtariVec("breakout", 40, device="cuda") for _ in range(2))
+    plain.reset(seed=5)
+    other.reset(seed=5)
+    stream, script = torch.cuda.Stream(), actions_of(plain, 20, 2)
+    given, late = torch.zeros(40, dtype=torch.int64, device="cuda"), torch.as_tensor(script).pin_memory()
+    torch.cuda.synchronize()
+    for t, actions in enumerate(script):
+        wanted = [x.clone() for x in plain.step(actions)[:4]]
+        given.zero_()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(5_000_000)  # some milliseconds
+            given.copy_(late[t], non_blocking=True)
+            got = [x.clone() for x in other.step(given)[:4]]
+        torch.cuda.synchronize()
+        assert all(torch.equal(x, y) for x, y in zip(got, wanted, strict=True)), t
+
+
 def test_a_state_goes_on_elsewhere_as_here():
     options = {"max_num_frames_per_episode": 150, "repeat_action_probability": 0.25}
     vec, other = (AtariVec("seaquest", 37, device="cuda", **options) for _ in range(2))

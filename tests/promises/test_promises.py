@@ -1,6 +1,7 @@
 """Every rung keeps its promise: `exact` bit for bit, `close` within tolerance and without bias, `learning` runs and differs."""
 
 import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,8 +37,11 @@ ON_GPU = (
     "play-on-second-gpu",
     "float16",
     "cuda-graphs",
+    "play-on-second-gpu-every-4",
+    "play-on-second-gpu-every-10",
     "all-on-gpu",
 )  # promised for a learner on a GPU
+NO_GPU = "there is no GPU here that torch can use"
 # Learning rungs are asked whether they change the run at all, and for that a small batch and a small layer do.
 SMALL = {"batch_size": 8, "hidden_units": 32, "first_fill_steps": 50, "max_steps": 62}
 # Pong has no lives, and no reward that clipping would change. Double DQN differs only where the two networks disagree.
@@ -55,14 +59,14 @@ OTHERWISE = {
 }
 
 
-def base(name: str | None = None) -> Config:
+def base(name: str | None = None, device: str = "cpu") -> Config:
     """What the rung is put on."""
     config = recipes.baseline("pong")
     config = config.replace(
         first_fill_steps=80, max_steps=80 + UPDATES, replay_capacity=95, target_sync_steps=7, seed=5
     )
-    if name in ON_GPU:
-        return config.replace(device="auto", **OTHERWISE.get(name, {}))
+    if device != "cpu":
+        return config.replace(device=device, **OTHERWISE.get(name or "", {}))
     if name is not None and RUNGS[name].promise == "learning":
         return config.replace(**{**SMALL, **OTHERWISE.get(name, {})})
     return config
@@ -73,16 +77,17 @@ def trained(config: Config):
     return train(config)
 
 
-def without(name: str):
-    return trained(base(name))
+def without(name: str, device: str = "cpu"):
+    return trained(base(name, device))
 
 
-def run(name: str):
-    return trained(RUNGS[name].apply(base(name)))
+def run(name: str, device: str = "cpu"):
+    return trained(RUNGS[name].apply(base(name, device)))
 
 
-def here(name: str) -> None:
-    if why := RUNGS[name].needs(base(name)):
+def here(name: str, device: str = "cpu") -> None:
+    why = NO_GPU if device == "cuda" and not torch.cuda.is_available() else RUNGS[name].needs(base(name, device))
+    if why:
         pytest.skip(f"{name} cannot run here: {why}")
 
 
@@ -93,8 +98,12 @@ def same_kernels(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-def named(promise: str) -> list[str]:
-    return [r.name for r in RUNGS.values() if r.promise == promise]
+def kept(promise: str) -> list[Any]:
+    """Rungs and where they are tried: on the CPU, and on a GPU what has to be the same function there."""
+    names = [r.name for r in RUNGS.values() if r.promise == promise]
+    on_cpu = [pytest.param(n, "cpu", id=n) for n in names if n not in ON_GPU]
+    on_gpu = [n for n in names if n in ON_GPU or promise != "learning"]
+    return on_cpu + [pytest.param(n, "cuda", id=f"{n}-on-gpu", marks=pytest.mark.gpu) for n in on_gpu]
 
 
 def values(result, n: int = 64) -> np.ndarray:
@@ -104,23 +113,23 @@ def values(result, n: int = 64) -> np.ndarray:
         return result.agent.learner.online(obs.contiguous().to(result.agent.learner.device)).squeeze(-1).cpu().numpy()
 
 
-@pytest.mark.parametrize("name", named("exact"))
-def test_exact_rungs_end_with_the_same_parameters(name):
-    here(name)
-    a, b = without(name), run(name)
+@pytest.mark.parametrize(("name", "device"), kept("exact"))
+def test_exact_rungs_end_with_the_same_parameters(name, device):
+    here(name, device)
+    a, b = without(name, device), run(name, device)
     assert a.config != b.config, "the rung changed nothing"
     assert a.updates == b.updates == UPDATES
     pairs = zip(a.agent.learner.online.parameters(), b.agent.learner.online.parameters(), strict=True)
     assert all(torch.equal(x, y) for x, y in pairs)
 
 
-@pytest.mark.parametrize("name", named("close"))
-def test_close_rungs_learn_the_same_function_but_for_rounding(name):
-    here(name)
-    a, b = without(name), run(name)
+@pytest.mark.parametrize(("name", "device"), kept("close"))
+def test_close_rungs_learn_the_same_function_but_for_rounding(name, device):
+    here(name, device)
+    a, b = without(name, device), run(name, device)
     assert a.config != b.config, "the rung changed nothing"
     assert a.updates == b.updates == UPDATES
-    before = values(trained(base(name).replace(max_steps=1)))
+    before = values(trained(base(name, device).replace(max_steps=1)))
     va, vb = values(a), values(b)
     moved = np.abs(va - before).max()
     assert moved > 5 * TOLERANCE[name], "nothing was learned: a comparison would prove nothing"
@@ -128,10 +137,10 @@ def test_close_rungs_learn_the_same_function_but_for_rounding(name):
     assert abs((va - vb).mean()) <= TOLERANCE[name] / 3  # rounding, not bias
 
 
-@pytest.mark.parametrize("name", named("learning"))
-def test_learning_rungs_change_the_run_and_still_learn(name):
-    here(name)
-    a, b = without(name), run(name)
+@pytest.mark.parametrize(("name", "device"), kept("learning"))
+def test_learning_rungs_change_the_run_and_still_learn(name, device):
+    here(name, device)
+    a, b = without(name, device), run(name, device)
     assert a.config != b.config
     assert b.updates > 0 and b.steps >= a.steps
     pairs = zip(a.agent.learner.online.parameters(), b.agent.learner.online.parameters(), strict=True)
