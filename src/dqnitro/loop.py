@@ -196,6 +196,11 @@ def make_agent(config: Config, envs: Envs | None = None) -> Agent:
     from dqnitro.envs import make_envs
     from dqnitro.replay import make_replay
 
+    if "own-kernels" in config.wrappers:
+        raise ConfigError(
+            f"wrapper own-kernels reads the replay of the runners device and hybrid, not {config.runner}'s",
+            "use compile",
+        )
     device = resolve_device(config.device)
     resolve_device(config.act_device, "--act-device")
     keep_freed_memory()

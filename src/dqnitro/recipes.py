@@ -39,7 +39,7 @@ CLASSIC: dict[str, Any] = {
 }  # fmt: skip
 CLASSIC_ON_GPU: dict[str, Any] = {"n_envs": 64, "batch_size": 128, "steps_per_update": 16.0, "learning_rate": 1.25e-4}
 CLASSIC_ON_DEVICE: dict[str, Any] = {"n_envs": 1024}
-ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile")
+ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile", "own-kernels")
 FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "one-pass-acting")
 LARGE_LAYER_RUNGS = ("split-network",)  # where cores are few and the hidden layer is the Nature network's
 MANY_CORES = 8  # from so many on the cores play as quickly as a card learns: runner hybrid

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import re
 from pathlib import Path
@@ -27,6 +28,10 @@ def config(**changes: Any) -> Config:
         epsilon_start=1.0, epsilon_end=1.0,
     )  # fmt: skip
     return base.replace(**changes)
+
+
+OWN = {"network": "nature", "hidden_units": 128, "wrappers": ("no-grad", "fused-adam", "bfloat16", "own-kernels")}
+both = pytest.mark.parametrize("changes", [{}, OWN], ids=["plain", "own-kernels"])
 
 
 def start(c: Config) -> tuple[DeviceAgent, Graphs, Any]:
@@ -57,22 +62,24 @@ def test_steps_updates_and_games_are_counted():
     agent.close()
 
 
-def test_training_changes_the_network():
-    agent, _, run = start(config())
+@both
+def test_training_changes_the_network(changes):
+    agent, _, run = start(config(**changes))
     before = [p.detach().clone() for p in agent.learner.online.parameters()]
     numbers(run, 8)
     assert any(not torch.equal(x, y) for x, y in zip(before, agent.learner.online.parameters(), strict=True))
     agent.close()
 
 
-def test_a_saved_run_goes_on_as_if_it_had_not_stopped(monkeypatch):
+@both
+def test_a_saved_run_goes_on_as_if_it_had_not_stopped(changes, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    whole, _, run = start(config())
+    whole, _, run = start(config(**changes))
     expected = numbers(run, 14)
-    a, _, run = start(config())
+    a, _, run = start(config(**changes))
     first = numbers(run, 9)
     arrays, record = a.get_state()
-    b, _, more = start(config())
+    b, _, more = start(config(**changes))
     b.set_state(arrays, record)
     again, _ = b.get_state()
     for group, kept in arrays.items():
@@ -88,8 +95,9 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(monkeypatch):
         agent.close()
 
 
-def test_the_steady_state_waits_for_nothing_but_the_last_graphs_numbers():
-    agent, _, run = start(config())
+@both
+def test_the_steady_state_waits_for_nothing_but_the_last_graphs_numbers(changes):
+    agent, _, run = start(config(**changes))
     numbers(run, 8)  # every pattern of updates is recorded by now
     torch.cuda.set_sync_debug_mode("error")
     try:
@@ -98,6 +106,26 @@ def test_the_steady_state_waits_for_nothing_but_the_last_graphs_numbers():
         torch.cuda.set_sync_debug_mode("default")
     assert after[-1][1] > after[0][1]
     agent.close()
+
+
+def test_own_kernels_play_and_learn_what_the_plain_learner_does(monkeypatch):
+    """The same draws, the same random actions: the same experience, and the same function but for rounding."""
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    seen, agents, first = [], [], None
+    for changes in ({**OWN, "wrappers": ("no-grad", "fused-adam", "bfloat16")}, OWN):
+        agent, _, run = start(config(**changes))  # seeds the card's random numbers
+        first = copy.deepcopy(agent.learner.online)
+        agents.append(agent)
+        seen.append(numbers(run, 10))
+        torch.cuda.synchronize()
+    a, b = agents
+    assert seen[0] == seen[1] and seen[0][-1][1] > 50
+    assert torch.equal(a.ring.frames, b.ring.frames) and torch.equal(a.ring.action, b.ring.action)
+    obs = a.ring.stacks((a.ring.head - 1).expand(32), torch.arange(32, device="cuda"))
+    x, y, z = (network(obs).detach() for network in (a.learner.online, b.learner.online, first))
+    assert (x - y).abs().max() < (x - z).abs().max() / 4
+    for agent in agents:
+        agent.close()
 
 
 def test_a_sync_would_be_seen():

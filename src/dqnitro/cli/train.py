@@ -108,6 +108,8 @@ def _start(args: argparse.Namespace) -> Any:
     note(f"{config.env_id}, recipe {args.recipe}" + (f" ({', '.join(rungs)})" if rungs else "") + f" -> {run_dir}")
     if "compile" in config.wrappers:
         note("compiling the update step: some tens of seconds, once")
+    if "own-kernels" in config.wrappers:
+        note("compiling the kernels of the update, if they are new to this machine: some seconds")
     sink = make_sink(config, f"{config.env_id} · {args.recipe}", args.quiet)
     return train(config, run_dir, recipe=args.recipe, rungs=rungs, sinks=[sink])
 

@@ -70,6 +70,7 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "split-network": ("loss", "backward", "optimiser"),
     "one-pass-acting": ("acting",),
     "compile": ("loss", "backward", "copies"),
+    "own-kernels": ("acting", "sampling", "loss", "backward", "optimiser"),
 }
 ANY_WRAPPER = ("loss", "backward")  # what is wrapped around an update is there to make these faster
 

@@ -29,7 +29,8 @@ from dqnitro.lab.statistics import mean_interval, rate_interval
 TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "gopher", "hero", "road_runner")
 MACHINES = (256, 1024, 8192, 32768, 131072)
 BATCHES = (512, 2048)
-KINDS = ((False, False), (True, False), (False, True), (True, True))  # double, compiled
+HOW = {"eager": (), "compiled": ("compile",), "own kernels": ("own-kernels",)}  # and the wrappers of it
+KINDS = tuple((double, how) for how in HOW for double in (False, True))
 UPDATES_TOGETHER = 8  # in one graph, drawn together
 WARM_TURNS = 2  # games that began together drift apart
 UNIT, GEOMEAN = "frames or samples/s", "geometric mean"
@@ -164,9 +165,9 @@ class NoGames:
         self.away = torch.zeros(config.n_envs, dtype=torch.int32, device=device)
 
 
-def learner_config(batch: int, double: bool, compiled: bool) -> Config:
+def learner_config(batch: int, double: bool, how: str) -> Config:
     """The Nature network of 2015, one output layer and one-step returns, with `auto`'s ring."""
-    wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *(("compile",) if compiled else ()))
+    wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *HOW[how])
     base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
     # What one vector step owes is drawn together. Eight rings of this size fit into most cards, and none into a cache.
     base = base.replace(steps_per_update=base.n_envs / UPDATES_TOGETHER, replay_capacity=100_000)
@@ -215,8 +216,8 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
     return clocked(work, lambda: learned, device, [])
 
 
-def learner_name(batch: int, double: bool, compiled: bool) -> str:
-    return f"learner, batch {batch}, {'double DQN' if double else 'DQN'}, {'compiled' if compiled else 'eager'}"
+def learner_name(batch: int, double: bool, how: str) -> str:
+    return f"learner, batch {batch}, {'double DQN' if double else 'DQN'}, {how}"
 
 
 def bench_learner(
@@ -227,13 +228,15 @@ def bench_learner(
             for kind in KINDS:
                 name = learner_name(batch, *kind)
 
-                def rate(batch: int = batch, kind: tuple[bool, bool] = kind) -> Rate:
+                def rate(batch: int = batch, kind: tuple[bool, str] = kind) -> Rate:
                     try:
                         return learner_rate(make(batch, *kind), torch.device(device()))
                     except torch.OutOfMemoryError:
                         raise CannotRun("the card has no memory for it") from None
+                    except ConfigError as e:
+                        raise CannotRun(str(e).split("; hint:")[0]) from None
 
-                contest.add_rate(name, rate, learner_name(batch, False, False), batch=batch)
+                contest.add_rate(name, rate, learner_name(batch, False, "eager"), batch=batch)
         result = contest.run(lambda table: "")
     for row in result["table"].values():
         row["ms"] = 1000.0 * row["batch"] / row["rate"]

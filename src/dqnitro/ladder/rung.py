@@ -133,6 +133,36 @@ def needs_gpu(c: Config) -> str | None:
     return None if on_gpu(c) else f"the learner is on the {c.device}, not on a GPU"
 
 
+def needs_ring(c: Config) -> str | None:
+    """What reads the replay where the runners with graphs of their own keep it."""
+    return (
+        None
+        if c.runner in ("device", "hybrid")
+        else f"it reads the replay of the runners device and hybrid, not {c.runner}'s"
+    )
+
+
+def needs_triton(c: Config) -> str | None:
+    import importlib.util
+
+    return (
+        None
+        if importlib.util.find_spec("triton")
+        else "Triton, which comes with torch for NVIDIA GPUs, is not installed"
+    )
+
+
+def needs_nature_network(c: Config) -> str | None:
+    """What the kernels are written for."""
+    there = {
+        "network": (c.network, ("nature",)), "screen_size": (c.screen_size, (84,)), "frame_stack": (c.frame_stack, (4,)),
+        "hidden_units": (c.hidden_units, (64, 128, 256, 512, 1024)), "categorical": (c.categorical, (False,)),
+        "grad_clip": (c.grad_clip, (0.0,)),
+    }  # fmt: skip
+    wrong = [f"{name} {value}" for name, (value, known) in there.items() if value not in known]
+    return f"its kernels are written for the Nature network, not for {', '.join(wrong)}" if wrong else None
+
+
 def needs_host_loop(c: Config) -> str | None:
     """What only helps where the host starts every kernel."""
     if c.runner in ("device", "hybrid"):

@@ -24,11 +24,14 @@ from dqnitro.ladder.rung import (
     needs_gpu,
     needs_host_loop,
     needs_images,
+    needs_nature_network,
     needs_own_acting,
     needs_pillow,
     needs_python_resize,
+    needs_ring,
     needs_stack_of_four,
     needs_torchscript,
+    needs_triton,
     needs_two_cores,
     needs_two_gpus,
     needs_uniform_samples,
@@ -380,6 +383,14 @@ OTHER_LEARNING = (
         notes_say="CuLE, an emulator in CUDA, is a heading there; no figure.",
         replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
                   "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs"),
+    ),
+    Rung(
+        "own-kernels", "close", with_wrapper("own-kernels"),
+        "Passes, gradients and Adam of the Nature network as sixteen kernels of our own. They read frames out of the replay as bytes and leave bfloat16 weights for "
+        "the next update behind; acting uses them as well.",
+        "Other networks, for which they are not written.",
+        first_reason(needs_gpu, needs_ring, needs_bfloat16, needs_nature_network, needs_compiler, needs_triton),
+        replaces=("torchscript", "float16", "compile", "cuda-graphs"),
     ),
 )  # fmt: skip
 

@@ -354,6 +354,13 @@ def cuda_graphs(parts: Parts, device: str) -> Parts:
     )
 
 
+def own_kernels(parts: Parts, device: str) -> Parts:
+    """Passes, gradients and optimiser as kernels of our own. They read the ring on the card, so `run.updates` puts them in."""
+    if torch.device(device).type != "cuda":
+        raise ConfigError("wrapper own-kernels is for a learner on a GPU", "on the CPU take distinct-patches")
+    return parts
+
+
 WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "no-grad": no_grad,
     "fused-adam": fused_adam,
@@ -371,6 +378,7 @@ WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
     "one-pass-acting": one_pass_acting,
     "compile": compiled,
     "cuda-graphs": cuda_graphs,
+    "own-kernels": own_kernels,
 }
 # A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
 EXCLUDE = (
@@ -381,6 +389,7 @@ EXCLUDE = (
     *(("one-pass-adam", other) for other in ("fused-adam", "float16")),
     # Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
     *(("cuda-graphs", other) for other in ("torchscript", "float16")),
+    *(("own-kernels", other) for other in ("torchscript", "float16", "compile", "cuda-graphs")),
 )
 
 

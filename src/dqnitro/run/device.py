@@ -89,13 +89,18 @@ class DeviceAgent:
         share = (self.report[0] / max(c.epsilon_decay_steps, 1)).clamp(max=1.0)
         return c.epsilon_start + (c.epsilon_end - c.epsilon_start) * share
 
+    def values(self) -> Tensor:
+        """What the online network makes of the current observations, (n, n_actions)."""
+        if self.updates.own is not None:
+            return self.updates.own.act(self.ring.head)
+        return dqn.q_values(self._act(self.learner.online, self.player.obs), self.learner._atoms)
+
     def choose(self) -> None:
         """Look, decide, and fix what the updates beside this step may read."""
         obs = self.player.obs
         here = self.player.away == 0
         self.ring.see(obs[:, -1], self.age)
-        out = self._act(self.learner.online, obs)
-        greedy = dqn.q_values(out, self.learner._atoms).argmax(1)
+        greedy = self.values().argmax(1)
         explore = torch.rand(len(here), device=self.device) < self._epsilon()
         chance = torch.randint(0, self.player.n_actions, (len(here),), device=self.device)
         actions = torch.where(explore, chance, greedy)
@@ -139,6 +144,7 @@ class DeviceAgent:
     def sync_target(self) -> None:
         for to, of in zip(self.learner.target.parameters(), self.learner.online.parameters(), strict=True):
             to.data.copy_(of.data)
+        self.updates.sync_target()
 
     # ---- state
 
@@ -164,6 +170,7 @@ class DeviceAgent:
         self.learner.set_state(
             {k: v if isinstance(v, Tensor) else torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()}
         )
+        self.updates.refresh()
         saved = arrays["agent"]
         for k, v in self.state_tensors().items():
             v.copy_(torch.from_numpy(np.array(saved[k])))
@@ -239,9 +246,10 @@ class Graphs:
             for k in {1, a.updates.group}:
                 for _ in range(3):
                     a.learn(k)
-            a._act(a.learner.online, a.player.obs)
+            a.values()
         torch.cuda.current_stream().wait_stream(stream)
         a.learner.online.load_state_dict(network)
+        a.updates.refresh()
         for parameter, state in optimizer.state.items():
             for name, value in state.items():
                 value.copy_(moments[parameter][name]) if parameter in moments else value.zero_()

@@ -2,7 +2,7 @@
 
 The target network does not change between them, so its pass over the batches of many updates is one pass over a large batch,
 which a card does far faster. It is the same arithmetic as one update after the other. Frames are copied out of the ring
-whole; the network's first layer converts them.
+whole; the network's first layer converts them. With `own-kernels` all of that is `learn.own_kernels`, which reads the ring itself.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from dqnitro.dqn import Batch
+from dqnitro.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dqnitro.learn.own_kernels import OwnKernels
     from dqnitro.run.device import DeviceAgent
 
 LARGEST_GROUP = 8  # updates drawn together
@@ -28,6 +30,16 @@ class Updates:
         c, learner, ring = a.config, a.learner, a.ring
         # Compiled code knows its sizes: groups of one size, and single updates for what is left.
         self.group = max(1, min(LARGEST_GROUP, int(c.n_envs / c.steps_per_update)))
+        self.own: OwnKernels | None = None
+        if "own-kernels" in c.wrappers:
+            from dqnitro.ladder.rung import first_reason, needs_nature_network, needs_triton
+
+            if why := first_reason(needs_triton, needs_nature_network)(c):
+                raise ConfigError(f"wrapper own-kernels: {why}", "use --without own-kernels")
+            from dqnitro.learn.own_kernels import OwnKernels
+
+            self.own = OwnKernels(c, learner, ring, a.player.n_actions, self.group)
+            return
 
         def target_values(frames: Tensor, seen: Tensor) -> Tensor:
             return learner.quiet(learner.target, ring.assemble(frames, seen))
@@ -60,6 +72,9 @@ class Updates:
         a = self.agent
         c, learner, size = a.config, a.learner, a.config.batch_size
         t, env = a.ring.draw(k * size, c.n_step, a.head, a.filled)
+        if self.own is not None:
+            self._report(self.own.learn(t, env))
+            return
         d = self._look_up(t, env, c.n_step, c.gamma)
         frames, frames_t = a.ring.fetch(d.rows_tm1), a.ring.fetch(d.rows_t)
         with torch.no_grad():
@@ -71,6 +86,16 @@ class Updates:
             learner._step(loss, learner.online, learner._optimizer, c.grad_clip)
             losses.append(loss.detach())
         self._report(torch.stack(losses))
+
+    def refresh(self) -> None:
+        """Something else than an update has changed the networks."""
+        if self.own is not None:
+            self.own.refresh()
+
+    def sync_target(self) -> None:
+        """The target network was just made equal to the online one."""
+        if self.own is not None:
+            self.own.sync_target()
 
     def _report(self, losses: Tensor) -> None:
         """Count them, keep the last loss and the number of the first bad update there ever was."""

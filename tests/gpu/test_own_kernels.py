@@ -1,0 +1,35 @@
+"""Kernels of our own on a card: the checks that run without one, in bfloat16, and whole runs beside the plain learner's."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
+import own_kernels_checks as checks
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def plain_float32(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
+@pytest.mark.parametrize("kind", checks.KINDS)
+def test_gradients_are_autograds(kind):
+    checks.check_gradients(kind, "cuda", torch.bfloat16, 0.98, batch=48)
+
+
+@pytest.mark.parametrize("kind", checks.KINDS)
+def test_updates_learn_the_same(kind):
+    checks.check_updates(kind, "cuda", torch.bfloat16, 0.2, batch=48)
+
+
+def test_looking_and_acting():
+    checks.check_looking_and_acting("cuda", torch.bfloat16, 5e-3)
+
+
+def test_copies():
+    checks.check_copies("cuda", torch.bfloat16)

@@ -1,0 +1,174 @@
+"""Checks of `learn.own_kernels` beside autograd. On a CPU Triton interprets its kernels, which has to be said before it is imported:
+`test_own_kernels` runs this file in a process of its own. On a GPU the same checks are `tests/gpu/test_own_kernels.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from dqnitro.config import Config
+from dqnitro.envs.base import EnvSpec
+from dqnitro.learn import own_kernels
+from dqnitro.learn.learner import Learner
+from dqnitro.learn.own_kernels import OwnKernels
+from dqnitro.learn.own_weights import Packed
+from dqnitro.run.ring import Ring
+
+ACTIONS, ENVS = 5, 3
+KINDS: dict[str, dict[str, Any]] = {
+    "dqn": {"loss": "mse"},
+    "double dueling, three steps": {"double": True, "dueling": True, "loss": "huber", "n_step": 3},
+}
+
+
+def full_ring(slots: int, device: str) -> Ring:
+    """Random frames; games end, are cut off, and begin; some machines are away."""
+    chance = torch.Generator().manual_seed(3)
+    ring = Ring(slots, ENVS, 84, 4, device, deep=True)
+    shape = (slots, ENVS)
+    ring.frames.copy_(torch.randint(0, 256, ring.frames.shape, generator=chance))
+    ring.action.copy_(torch.randint(0, ACTIONS, shape, generator=chance))
+    ring.reward.copy_(torch.randint(-1, 2, shape, generator=chance))
+    for name, share in (("done", 0.1), ("cut", 0.1), ("valid", 0.9)):
+        getattr(ring, name).copy_(torch.rand(shape, generator=chance) < share)
+    ring.age.copy_(torch.randint(0, 6, shape, generator=chance))  # below 3: frames from before the game began
+    ring.head.fill_(slots // 2)
+    ring.filled.fill_(slots)
+    return ring
+
+
+def config_of(kind: str, batch: int) -> Config:
+    return Config(env_id="pong").replace(
+        n_envs=ENVS, batch_size=batch, hidden_units=64, learning_rate=1e-3, adam_epsilon=1e-3, wrappers=("no-grad",), **KINDS[kind]
+    )  # fmt: skip
+
+
+def pair(config: Config, device: str, dtype: torch.dtype, group: int) -> tuple[OwnKernels, Learner, Learner, Ring]:
+    """Our kernels and a plain learner with the same weights. The target network is another one, so that a mix-up would show."""
+    ring = full_ring(80, device)
+    spec = EnvSpec(ENVS, ACTIONS, (4, 84, 84), np.dtype(np.uint8), 4, 4, True)
+    mine, plain = (Learner(config, spec, device) for _ in range(2))
+    other = Learner(config.replace(seed=9), spec, device)
+    for learner in (mine, plain):
+        learner.target.load_state_dict(other.online.state_dict())
+    return OwnKernels(config, mine, ring, ACTIONS, group, dtype), mine, plain, ring
+
+
+def same_weights(a: Packed, b: Packed) -> bool:
+    rest = len(a.first)  # of the flat weights the first layer's place stands empty
+    return all(torch.equal(x, y) for x, y in ((a.flat[rest:], b.flat[rest:]), (a.first, b.first), (a.hidden, b.hidden)))
+
+
+def check_updates(
+    kind: str, device: str, dtype: torch.dtype, tolerance: float, batch: int = 3, group: int = 2
+) -> None:  # fmt: skip
+    """Two groups of updates: losses, parameters and Adam's moments are those of autograd and torch's optimiser, but for a share
+    `tolerance` of how far they have moved.
+    """
+    config = config_of(kind, batch)
+    own, mine, plain, ring = pair(config, device, dtype, group)
+    before = {k: v.clone() for k, v in plain.online.state_dict().items()}
+    for n in (group, 1):
+        t, env = ring.draw(n * batch, config.n_step, ring.head, ring.filled)
+        losses = own.learn(t, env).clone()
+        for i in range(n):
+            part = slice(i * batch, (i + 1) * batch)
+            b = ring.transitions(t[part], env[part], config.n_step, config.gamma)
+            loss, _ = plain._loss(plain.online, plain.target, b)
+            plain._step(loss, plain.online, plain._optimizer, 0.0)
+            torch.testing.assert_close(losses[i], loss.detach(), rtol=tolerance, atol=0)
+    assert not own.masters.g_rest.any(), "summed gradients are zeroed"
+    assert same_weights(own.weights, own.masters.packed(own.online)), "the packed weights are the masters'"
+    for (name, p), q in zip(mine.online.named_parameters(), plain.online.parameters(), strict=True):
+        states = [learner._optimizer.state[x] for learner, x in ((mine, p), (plain, q))]
+        assert int(states[0]["step"]) == int(states[1]["step"]) == group + 1
+        pairs = {"parameter": (p - before[name], q - before[name])}
+        pairs |= {key: tuple(s[key] for s in states) for key in ("exp_avg", "exp_avg_sq")}
+        for what, (ours, theirs) in pairs.items():
+            assert theirs.norm() > 0 and (ours - theirs).norm() <= tolerance * theirs.norm(), f"{name}, {what}"
+
+
+def check_gradients(kind: str, device: str, dtype: torch.dtype, cosine: float, batch: int = 3) -> None:
+    """Every parameter's gradient points where autograd's does, and is as long."""
+    config = config_of(kind, batch)
+    own, _, plain, ring = pair(config, device, dtype, 1)
+    kept: dict[str, torch.Tensor] = {}
+    own._adam_rest = lambda: kept.update(own.masters.gradients(own.shares))  # type: ignore[method-assign]
+    own._adam_hidden = lambda: None  # type: ignore[method-assign]
+    own._adam = lambda name: None  # type: ignore[method-assign]
+    t, env = ring.draw(batch, config.n_step, ring.head, ring.filled)
+    own.learn(t, env)
+    plain._loss(plain.online, plain.target, ring.transitions(t, env, config.n_step, config.gamma))[0].backward()
+    names = {"convolutions.0": "first", "convolutions.2": "second", "convolutions.4": "third"}
+    for name, p in plain.online.named_parameters():
+        layer, which = name.rsplit(".", 1)
+        if layer in names:
+            mine = kept[names[layer] + ("_bias" if which == "bias" else "")]
+        else:
+            _, stream, part = layer.split(".")
+            mine = kept[part + ("_bias" if which == "bias" else "") + str(int(stream == "value"))]
+        assert p.grad is not None
+        a, b = mine.float().flatten(), p.grad.flatten()
+        assert torch.cosine_similarity(a, b, 0) > cosine and abs(a.norm() / b.norm() - 1) < 2 * (1 - cosine) ** 0.5, (
+            name
+        )
+
+
+def check_looking_and_acting(device: str, dtype: torch.dtype, tolerance: float) -> None:
+    config = config_of("double dueling, three steps", 16)
+    own, _, plain, ring = pair(config, device, dtype, 2)
+    t, env = ring.draw(32, 3, ring.head, ring.filled)
+    own._look_up(t, env)
+    d = ring.look_up(t, env, 3, config.gamma)
+    rows = own.rows.view(2, 2, 16, 4)
+    seen = own.seen.view(2, 2, 16, 4)
+    for mine, theirs in (
+        (rows[:, 0].reshape(32, 4), d.rows_tm1), (seen[:, 0].reshape(32, 4), d.seen_tm1), (own.rows_t, d.rows_t), (own.seen_t, d.seen_t),
+        (rows[:, 1].reshape(32, 4), d.rows_t), (seen[:, 1].reshape(32, 4), d.seen_t), (own.action.flatten(), d.action_tm1),
+        (own.weight.flatten(), d.weight),
+    ):  # fmt: skip
+        assert torch.equal(mine, theirs)
+    torch.testing.assert_close(own.reward.flatten(), d.reward_t)
+    torch.testing.assert_close(own.discount.flatten(), d.discount_t)
+    slot = torch.full((1,), 7, device=ring.frames.device)
+    with torch.no_grad():
+        expected = plain.online(ring.stacks(slot.expand(ENVS), torch.arange(ENVS, device=slot.device))).squeeze(-1)
+    torch.testing.assert_close(own.act(slot), expected, rtol=0, atol=tolerance)
+
+
+def check_copies(device: str, dtype: torch.dtype) -> None:
+    """The target's copy, and weights that came from elsewhere."""
+    own, mine, _, _ = pair(config_of("dqn", 4), device, dtype, 1)
+    assert not same_weights(own.weights, own.target_weights)
+    own.sync_target()
+    assert same_weights(own.weights, own.target_weights)
+    with torch.no_grad():
+        for p in mine.online.parameters():
+            p.mul_(2)
+    stale = own.weights.hidden.clone()
+    own.refresh()
+    assert not torch.equal(stale, own.weights.hidden)
+    assert same_weights(own.weights, own.masters.packed(own.online))
+    assert same_weights(own.target_weights, own.masters.packed(own.target)), (
+        "the target's parameters were not synced here"
+    )
+
+
+def coarse(division: dict[str, int]) -> dict[str, int]:
+    """Fewer, larger programs: each costs an interpreter as much, whatever its size."""
+    larger = {"BM": 256, "BLOCK": 1024, "CHANNELS": 64, "SPLIT": 3}
+    return {k: larger.get(k, v) for k, v in division.items()}
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    own_kernels.TUNED = {k: coarse(v) for k, v in own_kernels.TUNED.items()}
+    for kind in KINDS:
+        check_updates(kind, "cpu", torch.float32, 1e-3)
+        check_gradients(kind, "cpu", torch.float32, 0.99999)
+    check_looking_and_acting("cpu", torch.float32, 1e-5)
+    check_copies("cpu", torch.float32)
+    print("all checks passed")
