@@ -36,32 +36,38 @@ class HostPlayer:
         self.actions = torch.zeros(n, dtype=torch.int64, device=device)
         self.away = torch.zeros(n, dtype=torch.int32, device=device)  # this environment resets in the next tick
         self.reset = torch.zeros(n, dtype=torch.bool, device=device)
-        # What a step brings, first on the host (pinned, so that copies do not wait), then here.
-        self.frame, self.frame_host = self._pair((n, height, width), torch.uint8, device, pin)
-        self.reward, self.reward_host = self._pair((n,), torch.float32, device, pin)
-        self.flags, self.flags_host = self._pair((4, n), torch.bool, device, pin)  # terminated, truncated, reset, ended
+        # What a step brings, first on the host (pinned, so that the copy does not wait), then here: one piece of memory.
+        size = n * height * width
+        size += -size % 4
+        self._there = torch.zeros(size + 8 * n, dtype=torch.uint8, device=device)
+        self._here = torch.zeros(size + 8 * n, dtype=torch.uint8, pin_memory=pin)
+
+        def parts(memory: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            """Frames, rewards, and four flags: terminated, truncated, reset, ended."""
+            reward = memory[size : size + 4 * n].view(torch.float32)
+            return (
+                memory[: n * height * width].view(n, height, width),
+                reward,
+                memory[size + 4 * n :].view(torch.bool).view(4, n),
+            )
+
+        self.frame, self.reward, self.flags = parts(self._there)
+        self._frame_host, self._reward_host, self._flags_host = (x.numpy() for x in parts(self._here))
         self.actions_host = torch.zeros(n, dtype=torch.int64, pin_memory=pin)
         self.first = envs.reset()
         self.show(self.first)
-
-    @staticmethod
-    def _pair(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, pin: bool) -> tuple[Tensor, Tensor]:
-        return torch.zeros(shape, dtype=dtype, device=device), torch.zeros(shape, dtype=dtype, pin_memory=pin)
 
     def show(self, obs: np.ndarray) -> None:
         """Whole stacks to the card: at the start and after a resume."""
         self.obs.copy_(torch.from_numpy(np.ascontiguousarray(obs)))
 
     def upload(self, step: Step) -> None:
-        self.frame_host.copy_(torch.from_numpy(step.obs_t[:, -1]))
-        self.reward_host.copy_(torch.from_numpy(step.reward_t))
-        ended = np.zeros(len(step.reset), bool)
-        ended[[end.env for end in step.ends]] = True
-        for row, flag in zip(self.flags_host, (step.terminated, step.truncated, step.reset, ended), strict=True):
-            row.copy_(torch.from_numpy(flag))
-        self.frame.copy_(self.frame_host, non_blocking=True)
-        self.reward.copy_(self.reward_host, non_blocking=True)
-        self.flags.copy_(self.flags_host, non_blocking=True)
+        self._frame_host[:] = step.obs_t[:, -1]
+        self._reward_host[:] = step.reward_t
+        self._flags_host[:3] = step.terminated, step.truncated, step.reset
+        self._flags_host[3] = False
+        self._flags_host[3, [end.env for end in step.ends]] = True
+        self._there.copy_(self._here, non_blocking=True)
 
     # ---- what `DeviceAgent.play` calls, on the card alone
 
