@@ -109,7 +109,7 @@ def _start(args: argparse.Namespace) -> Any:
     if "compile" in config.wrappers:
         note("compiling the update step: some tens of seconds, once")
     if "own-kernels" in config.wrappers:
-        note("compiling the kernels of the update, if they are new to this machine: some seconds")
+        note("compiling the kernels of the update, if they are new to this machine: half a minute")
     sink = make_sink(config, f"{config.env_id} · {args.recipe}", args.quiet)
     return train(config, run_dir, recipe=args.recipe, rungs=rungs, sinks=[sink])
 

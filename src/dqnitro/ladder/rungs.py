@@ -386,7 +386,7 @@ OTHER_LEARNING = (
     ),
     Rung(
         "own-kernels", "close", with_wrapper("own-kernels"),
-        "Passes, gradients and Adam of the Nature network as sixteen kernels of our own. They read frames out of the replay as bytes and leave bfloat16 weights for "
+        "Passes, gradients and Adam of the Nature network as fourteen kernels of our own. They read frames out of the replay as bytes and leave bfloat16 weights for "
         "the next update behind; acting uses them as well.",
         "Other networks, for which they are not written.",
         first_reason(needs_gpu, needs_ring, needs_bfloat16, needs_nature_network, needs_compiler, needs_triton),

@@ -1,4 +1,4 @@
-"""Updates of the Nature network by kernels of our own (`card_passes`, `card_gradients`): fifteen launches instead of a hundred.
+"""Updates of the Nature network by kernels of our own (`card_passes`, `card_gradients`): eighteen launches instead of a hundred.
 
 They read frames out of the ring as bytes, keep activations and packed weights in bfloat16, add bias and ReLU (and on the way back
 its mask) where a layer's numbers are in registers anyway, and leave the packed weights of the next update behind. What is not on
