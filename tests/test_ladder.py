@@ -1,6 +1,7 @@
 """Climbing: which rungs are in force, what stands aside, what cannot run and why."""
 
 import importlib.util
+import sys
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ import torch
 from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.ladder import RUNGS, climb, default_climb, full_climb, in_force, path, rung
+from dqnitro.ladder import RUNGS, climb, default_climb, fitted, full_climb, in_force, path, rung
 
 BASE = Config(env_id="pong", replay="plain")
 
@@ -110,3 +111,36 @@ def test_what_also_adds_to_a_recipe_takes_off_what_it_replaces():
     plan = recipes.Plan("mine", BASE, ("ale-vector", "fused-adam"))
     assert plan.climbed(also=("console",)) == ("fused-adam", "console")
     assert plan.config(also=("console",)).envs == "console"
+
+
+OWN = Config(runner="hybrid", wrappers=("no-grad", "fused-adam", "bfloat16", "own-kernels"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"grad_clip": 10.0}, "grad_clip 10"),
+        ({"hidden_units": 300}, "hidden_units 300"),
+        ({"network": "small", "screen_size": 60}, "network small, screen_size 60"),
+        ({"frame_stack": 2}, "frame_stack 2"),
+        ({"categorical": True}, "categorical True"),
+        ({"runner": "inline"}, "not inline's"),
+        ({"batch_size": 32_768, "first_fill_steps": 40_000, "replay_capacity": 80_000}, "32 bits"),
+        ({"wrappers": ("no-grad", "own-kernels")}, "bfloat16"),
+    ],
+)
+def test_settings_that_own_kernels_is_not_written_for_are_compiled_instead(changes, why, monkeypatch):
+    monkeypatch.setattr(sys.modules["dqnitro.ladder.rung"], "needs_triton", lambda c: None)
+    config, rungs, said = fitted(OWN.replace(**changes), ("console", "own-kernels"))
+    assert said is not None and why in said
+    assert rungs == ("console", "compile")
+    assert "compile" in config.wrappers and "own-kernels" not in config.wrappers
+
+
+def test_settings_that_own_kernels_is_written_for_stay(monkeypatch):
+    monkeypatch.setattr(sys.modules["dqnitro.ladder.rung"], "needs_triton", lambda c: None)
+    assert fitted(OWN.replace(dueling=True, double=True, n_step=5), ("own-kernels",)) == (
+        OWN.replace(dueling=True, double=True, n_step=5), ("own-kernels",), None,
+    )  # fmt: skip
+    plain = OWN.replace(wrappers=("no-grad",), network="small")
+    assert fitted(plain) == (plain, (), None)

@@ -9,8 +9,10 @@ import torch
 from dqnitro import recipes, tuned
 from dqnitro.cli import main
 from dqnitro.cli.train import make_parser, planned
+from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
+from dqnitro.ladder import RUNGS
 from dqnitro.ladder.rung import needs_bfloat16, needs_compiler, runner_needs
 from dqnitro.recipes import ON_GPU, Here
 
@@ -176,3 +178,15 @@ def test_few_cores_learn_with_one_thread_each_unless_told_otherwise(monkeypatch)
             assert replace(plan, base=plan.base.replace(torch_threads=3)).config().torch_threads == 3
     monkeypatch.setattr("dqnitro.machine.usable_cores", lambda: 16)
     assert not set(recipes.FEW_CORES_RUNGS) & set(recipes.untuned("fast", "pong").rungs)
+
+
+def test_what_took_a_rungs_place_can_be_put_off_and_on(monkeypatch):
+    monkeypatch.setitem(RUNGS, "own-kernels", replace(RUNGS["own-kernels"], needs=lambda c: None))
+    monkeypatch.setitem(RUNGS, "compile", replace(RUNGS["compile"], needs=lambda c: None))
+    plan = recipes._plan_if_possible("auto", Config(runner="hybrid"), ("bfloat16", "compile", "own-kernels"))
+    assert plan.rungs == ("bfloat16", "own-kernels")
+    assert plan.climbed(without=("own-kernels",)) == ("bfloat16", "compile")
+    assert plan.climbed(also=("compile",)) == ("bfloat16", "compile"), "the one that is named stays"
+    assert "compile" not in plan.config(without=("own-kernels", "compile")).wrappers
+    with pytest.raises(ConfigError, match="--without compile: recipe auto does not use it"):
+        plan.config(without=("compile",))

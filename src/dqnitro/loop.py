@@ -196,11 +196,6 @@ def make_agent(config: Config, envs: Envs | None = None) -> Agent:
     from dqnitro.envs import make_envs
     from dqnitro.replay import make_replay
 
-    if "own-kernels" in config.wrappers:
-        raise ConfigError(
-            f"wrapper own-kernels reads the replay of the runners device and hybrid, not {config.runner}'s",
-            "use compile",
-        )
     device = resolve_device(config.device)
     resolve_device(config.act_device, "--act-device")
     keep_freed_memory()
@@ -208,6 +203,11 @@ def make_agent(config: Config, envs: Envs | None = None) -> Agent:
         torch.set_num_threads(config.torch_threads)
     envs = make_envs(config) if envs is None else envs
     try:
+        if "own-kernels" in config.wrappers:
+            raise ConfigError(
+                f"wrapper own-kernels reads the replay of the runners device and hybrid, not {config.runner}'s",
+                "use --without own-kernels",
+            )
         learner = Learner(config, envs.spec, device)
         replay = make_replay(config, envs.spec, device)
         learner.warm_up(envs.spec, config.batch_size)

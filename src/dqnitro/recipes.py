@@ -83,7 +83,7 @@ class Plan:
         for name in (*without, *also):
             rung(name)
         for name in without:
-            if name not in (*self.rungs, *self.under):
+            if name not in (*self.rungs, *self.climbed(tuple(n for n in without if n != name))):
                 raise ConfigError(
                     f"--without {name}: recipe {self.name} does not use it",
                     f"it uses {', '.join(self.rungs)}" if self.rungs else "it uses no rungs",
@@ -95,7 +95,9 @@ class Plan:
 
     def climbed(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The rungs in force: what `also` names takes off what cannot stand beside it."""
-        return in_force(tuple(dict.fromkeys(n for n in (*(self.under or self.rungs), *also) if n not in without)))
+        named = tuple(dict.fromkeys(also))
+        wanted = (*(n for n in self.under or self.rungs if n not in named), *named)
+        return in_force(tuple(n for n in wanted if n not in without))
 
 
 def solved_at(env_id: str) -> float:

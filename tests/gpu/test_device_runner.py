@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.run.device import DeviceAgent, Graphs, ticks
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
+from own_kernels_checks import same_weights
 
 pytestmark = pytest.mark.gpu
 PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
@@ -82,6 +86,9 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(changes, monkeypatch):
     b, _, more = start(config(**changes))
     b.set_state(arrays, record)
     again, _ = b.get_state()
+    if changes:
+        for kept in ("weights", "target_weights"):
+            assert same_weights(*(getattr(agent.updates.own, kept) for agent in (a, b))), kept
     for group, kept in arrays.items():
         for key, value in kept.items():
             assert np.array_equal(np.asarray(value), np.asarray(again[group][key])), (group, key)
@@ -121,6 +128,10 @@ def test_own_kernels_play_and_learn_what_the_plain_learner_does(monkeypatch):
     a, b = agents
     assert seen[0] == seen[1] and seen[0][-1][1] > 50
     assert torch.equal(a.ring.frames, b.ring.frames) and torch.equal(a.ring.action, b.ring.action)
+    b.ring.see(b.player.obs[:, -1], b.age)  # as `choose` begins
+    here = b.player.away == 0
+    said = b._act(b.learner.online, b.player.obs).squeeze(-1).float()
+    torch.testing.assert_close(b.values()[here], said[here], rtol=0, atol=1e-2)
     obs = a.ring.stacks((a.ring.head - 1).expand(32), torch.arange(32, device="cuda"))
     x, y, z = (network(obs).detach() for network in (a.learner.online, b.learner.online, first))
     assert (x - y).abs().max() < (x - z).abs().max() / 4

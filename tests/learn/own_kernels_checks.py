@@ -168,7 +168,7 @@ if __name__ == "__main__":
     own_kernels.TUNED = {k: coarse(v) for k, v in own_kernels.TUNED.items()}
     for kind in KINDS:
         check_updates(kind, "cpu", torch.float32, 1e-3)
-        check_gradients(kind, "cpu", torch.float32, 0.99999)
+        check_gradients(kind, "cpu", torch.float32, 0.9999)
     check_looking_and_acting("cpu", torch.float32, 1e-5)
     check_copies("cpu", torch.float32)
     print("all checks passed")

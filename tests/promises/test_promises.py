@@ -30,6 +30,7 @@ TOLERANCE = {
     "cuda-graphs": 1e-4,
     "play-on-cpu": 1e-4,
     "play-on-second-gpu": 1e-4,
+    "own-kernels": 1e-2,
 }  # seen: 2e-8, 2e-8, 2e-8, 3e-3
 ON_GPU = (
     "pinned-copies",
@@ -40,6 +41,7 @@ ON_GPU = (
     "play-on-second-gpu-every-4",
     "play-on-second-gpu-every-10",
     "all-on-gpu",
+    "own-kernels",
 )  # promised for a learner on a GPU
 NO_GPU = "there is no GPU here that torch can use"
 # Learning rungs are asked whether they change the run at all, and for that a small batch and a small layer do.
@@ -47,6 +49,12 @@ SMALL = {"batch_size": 8, "hidden_units": 32, "first_fill_steps": 50, "max_steps
 # Pong has no lives, and no reward that clipping would change. Double DQN differs only where the two networks disagree.
 OTHERWISE = {
     "all-on-gpu": {"max_steps": 4_000},  # 256 machines: 16 vector steps
+    "own-kernels": {
+        "runner": "hybrid",
+        "envs": "console",
+        "replay": "frames",
+        "wrappers": ("no-grad", "fused-adam", "bfloat16"),
+    },
     # Acting on older weights shows only where the network acts at all, and is quick to change its mind.
     "processes": {"epsilon_start": 0.02, "learning_rate": 1e-3, "max_steps": 74},
     "double": {"batch_size": 32, "hidden_units": 128, "max_steps": 74},

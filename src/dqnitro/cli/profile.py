@@ -48,10 +48,12 @@ def measure(args: Any, steps: int) -> dict[str, Any]:
     """The result with all that says where it comes from."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch is imported: its profiler talks to itself on stderr
     from dqnitro import recipes
+    from dqnitro.ladder import fitted
     from dqnitro.session import file_stem
 
     changes = {k: v for k, v in config_changes(args).items() if k != "max_steps"}
     config = recipes.plan(args.recipe, args.game).config(tuple(args.without), tuple(args.also)).replace(**changes)
+    config = fitted(config)[0]
     trace = pathlib.Path(args.trace or f"profile-{file_stem(config.env_id)}-{args.recipe}.json.gz")
     note(f"{config.env_id}, recipe {args.recipe}: {steps} steps, twice")
     from dqnitro.lab.profile import profile

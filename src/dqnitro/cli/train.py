@@ -21,7 +21,7 @@ Examples
   dqnitro train pong                                   the fastest recipe for this machine
   dqnitro train pong --recipe baseline --seed 3        the textbook DQN
   dqnitro train breakout --minutes 30 --n-envs 16      limits and settings
-  dqnitro train pong --without compile --json          leave out one rung; the result as JSON
+  dqnitro train pong --without bfloat16 --json         leave out one rung; the result as JSON
   dqnitro train CartPole-v1 --steps 50_000             any Gymnasium id with discrete actions
   dqnitro train my_package:MyEnv-v0 --stop-at 200      your own environment
   dqnitro train --resume runs/pong-auto-s1-...         go on from the last checkpoint
@@ -85,12 +85,16 @@ def main(argv: list[str]) -> int:
 def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
     """The config that was asked for, and its rungs."""
     from dqnitro import recipes
+    from dqnitro.ladder import fitted
 
     if not args.game:
         raise ConfigError("no game was given", "`dqnitro train pong`, or `--resume RUN`")
     plan = recipes.plan(args.recipe, args.game, args.device)
     config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
-    return config, plan.climbed(tuple(args.without), tuple(args.also))
+    config, rungs, why = fitted(config, plan.climbed(tuple(args.without), tuple(args.also)))
+    if why:
+        note(f"compile in place of own-kernels: {why}")
+    return config, rungs
 
 
 def check_resume(args: argparse.Namespace) -> None:

@@ -169,7 +169,7 @@ def learner_config(batch: int, double: bool, how: str) -> Config:
     """The Nature network of 2015, one output layer and one-step returns, with `auto`'s ring."""
     wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *HOW[how])
     base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
-    # What one vector step owes is drawn together. Eight rings of this size fit into most cards, and none into a cache.
+    # What one vector step owes is drawn together. Twelve rings of this size fit into most cards, and none into a cache.
     base = base.replace(steps_per_update=base.n_envs / UPDATES_TOGETHER, replay_capacity=100_000)
     return base.replace(batch_size=batch, double=double, dueling=False, n_step=1, wrappers=wrappers)
 

@@ -12,6 +12,7 @@ from dqnitro.events import NullSink, Snapshot
 from dqnitro.lab.measure import threads_put_back
 from dqnitro.lab.statistics import mean_interval, rate_interval
 from dqnitro.lab.store import header
+from dqnitro.ladder import fitted
 
 # What the notes swept, by their short names, with the values they tried (and some around them).
 SHORT = {"envs": "n_envs", "steps": "steps_per_update", "batch": "batch_size", "stack": "frame_stack"}
@@ -140,7 +141,7 @@ def sweep(
                 continue
             say(f"{setting} {value}, seed {seed}")
             try:
-                run = run_one(base.replace(**{setting: value, "seed": seed}))
+                run = run_one(fitted(base.replace(**{setting: value, "seed": seed}))[0])
             except UserError as e:
                 skipped[value] = str(e)
                 continue

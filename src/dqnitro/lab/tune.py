@@ -16,7 +16,7 @@ from dqnitro.errors import ConfigError, UserError
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
 from dqnitro.lab.store import header
-from dqnitro.ladder import RUNGS, climb, in_force
+from dqnitro.ladder import RUNGS, climb, fitted, in_force
 from dqnitro.ladder.rung import runner_needs
 from dqnitro.machine import usable_cores
 
@@ -117,7 +117,10 @@ def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
         if why:
             why_not[f"runner: {runner}"] = why
         elif runner != config.runner and (runner != "inline" or config.runner != "processes"):
-            out.append(Knob("runner", runner, ALIKE, settings={"runner": runner}))
+            # Our own kernels read the ring, which inline has not; what they took the place of is next best there.
+            swap = runner == "inline" and "own-kernels" in config.wrappers
+            drop, add = (("own-kernels",), ("compile",)) if swap else ((), ())
+            out.append(Knob("runner", runner, ALIKE, settings={"runner": runner}, drop=drop, add=add))
     return out, why_not
 
 
@@ -138,8 +141,8 @@ def _learning_knobs(config: Config) -> list[Knob]:
 
 def _config(choice: Choice, knob: Knob) -> Config:
     if knob.promise == "learning":  # on top of everything, also of the rungs that set the same field
-        return choice.config().replace(**knob.settings)
-    return choice.turn(knob).config()
+        return fitted(choice.config().replace(**knob.settings))[0]
+    return fitted(choice.turn(knob).config())[0]
 
 
 def measure_knobs(

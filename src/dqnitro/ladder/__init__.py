@@ -13,10 +13,22 @@ from dataclasses import dataclass
 
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
-from dqnitro.ladder.rung import Promise, Rung
+from dqnitro.ladder.rung import Promise, Rung, own_kernels_need
 from dqnitro.ladder.rungs import RUNGS
 
-__all__ = ["RUNGS", "Place", "Promise", "Rung", "climb", "default_climb", "full_climb", "in_force", "path", "rung"]
+__all__ = [
+    "RUNGS",
+    "Place",
+    "Promise",
+    "Rung",
+    "climb",
+    "default_climb",
+    "fitted",
+    "full_climb",
+    "in_force",
+    "path",
+    "rung",
+]
 
 
 def rung(name: str) -> Rung:
@@ -44,6 +56,18 @@ def climb(config: Config, names: tuple[str, ...]) -> Config:
     for name in in_force(names):
         config = rung(name).apply(config)
     return config
+
+
+def fitted(config: Config, names: tuple[str, ...] = ()) -> tuple[Config, tuple[str, ...], str | None]:
+    """The config, its rungs, and why `own-kernels` is not among them, if a setting is none that it was written for.
+
+    Rungs are chosen before settings are changed one by one. `compile` is what it has replaced.
+    """
+    why = own_kernels_need(config) if "own-kernels" in config.wrappers else None
+    if why is None:
+        return config, names, None
+    wrappers, names = (tuple("compile" if n == "own-kernels" else n for n in x) for x in (config.wrappers, names))
+    return config.replace(wrappers=wrappers), names, why
 
 
 @dataclass(frozen=True)

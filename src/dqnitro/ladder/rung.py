@@ -10,6 +10,8 @@ from dqnitro.config import Config
 from dqnitro.machine import cpu_flags, usable_cores
 
 Promise = Literal["exact", "close", "learning"]
+MOST_TOGETHER = 8  # updates that runners with graphs of their own draw together
+MOST_IN_A_PASS = 160_000  # observations, of 12,800 activations each
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,16 @@ def needs_nature_network(c: Config) -> str | None:
         "hidden_units": (c.hidden_units, (64, 128, 256, 512, 1024)), "categorical": (c.categorical, (False,)),
         "grad_clip": (c.grad_clip, (0.0,)),
     }  # fmt: skip
+    if max(c.n_envs, MOST_TOGETHER * c.batch_size) > MOST_IN_A_PASS:
+        return f"it numbers activations by 32 bits, enough for {MOST_IN_A_PASS:,} observations in a pass"
     wrong = [f"{name} {value}" for name, (value, known) in there.items() if value not in known]
     return f"its kernels are written for the Nature network, not for {', '.join(wrong)}" if wrong else None
+
+
+def own_kernels_need(c: Config) -> str | None:
+    """Why a config that has the wrapper `own-kernels` cannot be learned with it, whatever the machine."""
+    needs_bfloat16_wrapper = None if "bfloat16" in c.wrappers else "it computes in bfloat16, and that rung is off"
+    return first_reason(needs_ring, needs_nature_network, needs_triton)(c) or needs_bfloat16_wrapper
 
 
 def needs_host_loop(c: Config) -> str | None:

@@ -350,6 +350,24 @@ OTHER_LEARNING = (
         replaces=ACTING, aside=True,
     ),
     Rung(
+        "all-on-gpu", "learning", all_on_gpu,
+        "256 machines, the replay and the learner live on one card, and CUDA graphs of many steps and updates run there without the host. "
+        "As many samples are trained a step as before, in batches of 512.",
+        "One machine on a card is far slower than on a core: it takes hundreds. The first start compiles for a minute or two.",
+        first_reason(atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
+        notes_say="CuLE, an emulator in CUDA, is a heading there; no figure.",
+        replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
+                  "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs"),
+    ),
+    Rung(
+        "own-kernels", "close", with_wrapper("own-kernels"),
+        "Passes, gradients and Adam of the Nature network as fourteen kernels of our own. They read frames out of the replay as bytes and leave bfloat16 weights for "
+        "the next update behind; acting uses them as well.",
+        "Other networks, for which they are not written.",
+        first_reason(needs_gpu, needs_ring, needs_bfloat16, needs_nature_network, needs_compiler, needs_triton),
+        replaces=("torchscript", "float16", "compile", "cuda-graphs"), aside=True,  # the next rungs are another network's
+    ),
+    Rung(
         "small-frame", "learning", setting(screen_size=60),
         "Observes 60x60 pixels instead of 84x84: half of the pixels to convolve, copy and store.",
         "Games with small objects: what is two pixels wide on the console is less than one here.", needs_images,
@@ -373,24 +391,6 @@ OTHER_LEARNING = (
         "quick-rate", "learning", setting(learning_rate=2.5e-4, adam_epsilon=1.5e-4, loss="huber"),
         "Two and a half times the book's learning rate, held steady by the Huber loss and a larger epsilon in Adam. No step is faster; fewer are needed.",
         "Twice as much again: with 5e-4 Pong was mostly not learned at all.",
-    ),
-    Rung(
-        "all-on-gpu", "learning", all_on_gpu,
-        "256 machines, the replay and the learner live on one card, and CUDA graphs of many steps and updates run there without the host. "
-        "As many samples are trained a step as before, in batches of 512.",
-        "One machine on a card is far slower than on a core: it takes hundreds. The first start compiles for a minute or two.",
-        first_reason(atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
-        notes_say="CuLE, an emulator in CUDA, is a heading there; no figure.",
-        replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
-                  "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs"),
-    ),
-    Rung(
-        "own-kernels", "close", with_wrapper("own-kernels"),
-        "Passes, gradients and Adam of the Nature network as fourteen kernels of our own. They read frames out of the replay as bytes and leave bfloat16 weights for "
-        "the next update behind; acting uses them as well.",
-        "Other networks, for which they are not written.",
-        first_reason(needs_gpu, needs_ring, needs_bfloat16, needs_nature_network, needs_compiler, needs_triton),
-        replaces=("torchscript", "float16", "compile", "cuda-graphs"),
     ),
 )  # fmt: skip
 

@@ -355,10 +355,13 @@ def cuda_graphs(parts: Parts, device: str) -> Parts:
 
 
 def own_kernels(parts: Parts, device: str) -> Parts:
-    """Passes, gradients and optimiser as kernels of our own. They read the ring on the card, so `run.updates` puts them in."""
+    """Passes, gradients and optimiser as kernels of our own. They read the ring on the card, so `run.updates` puts them in.
+
+    The target network stays as precise as the online one: they keep a copy in the precision that they want.
+    """
     if torch.device(device).type != "cuda":
         raise ConfigError("wrapper own-kernels is for a learner on a GPU", "on the CPU take distinct-patches")
-    return parts
+    return replace(parts, prepare_target=lambda network: network)
 
 
 WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {

@@ -14,12 +14,11 @@ from torch import Tensor
 
 from dqnitro.dqn import Batch
 from dqnitro.errors import ConfigError
+from dqnitro.ladder.rung import MOST_TOGETHER, own_kernels_need
 
 if TYPE_CHECKING:
     from dqnitro.learn.own_kernels import OwnKernels
     from dqnitro.run.device import DeviceAgent
-
-LARGEST_GROUP = 8  # updates drawn together
 
 
 class Updates:
@@ -29,12 +28,10 @@ class Updates:
         self.agent = a = agent
         c, learner, ring = a.config, a.learner, a.ring
         # Compiled code knows its sizes: groups of one size, and single updates for what is left.
-        self.group = max(1, min(LARGEST_GROUP, int(c.n_envs / c.steps_per_update)))
+        self.group = max(1, min(MOST_TOGETHER, int(c.n_envs / c.steps_per_update)))
         self.own: OwnKernels | None = None
         if "own-kernels" in c.wrappers:
-            from dqnitro.ladder.rung import first_reason, needs_nature_network, needs_triton
-
-            if why := first_reason(needs_triton, needs_nature_network)(c):
+            if why := own_kernels_need(c):
                 raise ConfigError(f"wrapper own-kernels: {why}", "use --without own-kernels")
             from dqnitro.learn.own_kernels import OwnKernels
 
