@@ -189,10 +189,20 @@ def first_weights(frames, rows, seen, g, shares, n_rows, ASM: tl.constexpr, BLOC
 
 
 @triton.jit
-def _adam(p, m, v, g, rate, root, eps, BETA1: tl.constexpr, BETA2: tl.constexpr):
-    m = BETA1 * m + (1.0 - BETA1) * g
-    v = BETA2 * v + (1.0 - BETA2) * g * g
-    return p - rate * m / (tl.sqrt(v) / root + eps), m, v
+def _adam(
+    p, m, v, at, ok, g, step, lr, eps, BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr
+):
+    """Adam on the parameters at these places; the new ones. LOG1, LOG2: logarithms of the betas to base 2."""
+    t = tl.load(step)
+    rate = lr / (1.0 - tl.exp2(t * LOG1))
+    root = tl.sqrt(1.0 - tl.exp2(t * LOG2))
+    first = BETA1 * tl.load(m + at, mask=ok, other=0.0) + (1.0 - BETA1) * g
+    second = BETA2 * tl.load(v + at, mask=ok, other=0.0) + (1.0 - BETA2) * g * g
+    new = tl.load(p + at, mask=ok, other=0.0) - rate * first / (tl.sqrt(second) / root + eps)
+    tl.store(p + at, new, mask=ok)
+    tl.store(m + at, first, mask=ok)
+    tl.store(v + at, second, mask=ok)
+    return new
 
 
 @triton.jit
@@ -201,21 +211,11 @@ def adam_hidden(
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Adam on the hidden layer, and its packed weights anew: some inputs of one unit. torch orders inputs by channel, we by position."""
-    t = tl.load(step)
-    rate = lr / (1.0 - tl.exp2(t * LOG1))  # LOG1, LOG2: logarithms of the betas to base 2
-    root = tl.sqrt(1.0 - tl.exp2(t * LOG2))
     c, s = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, 64)
     ours = tl.program_id(0) * 3136 + s[:, None] * 64 + c[None, :]  # (position, channel)
     theirs = tl.program_id(0) * 3136 + c[:, None] * 49 + s[None, :]  # (channel, position)
-    real = s[None, :] < 49
     grad = tl.trans(tl.load(g + ours, mask=s[:, None] < 49, other=0.0)).to(tl.float32)
-    old, first, second = (
-        tl.load(p + theirs, mask=real, other=0.0), tl.load(m + theirs, mask=real, other=0.0), tl.load(v + theirs, mask=real, other=0.0)
-    )  # fmt: skip
-    new, first, second = _adam(old, first, second, grad, rate, root, eps, BETA1, BETA2)
-    tl.store(p + theirs, new, mask=real)
-    tl.store(m + theirs, first, mask=real)
-    tl.store(v + theirs, second, mask=real)
+    new = _adam(p, m, v, theirs, s[None, :] < 49, grad, step, lr, eps, BETA1, BETA2, LOG1, LOG2)
     tl.store(packed + ours, tl.trans(new.to(packed.dtype.element_ty)), mask=s[:, None] < 49)
 
 
@@ -228,12 +228,8 @@ def adam_small(
     """Adam on n packed weights, whose masters are found in a table. Gradients are the sums of SHARES shares,
     which are zeroed for the next update where programs add to them.
     """
-    t = tl.load(step)
-    rate = lr / (1.0 - tl.exp2(t * LOG1))
-    root = tl.sqrt(1.0 - tl.exp2(t * LOG2))
     i, s = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, 16)
     ok = i < n
-    at = tl.load(master + i, mask=ok, other=0)
     total = tl.zeros((16, BLOCK), tl.float32)
     for start in range(0, SHARES, 16):
         some = (start + s < SHARES)[:, None] & ok[None, :]
@@ -241,14 +237,8 @@ def adam_small(
         total += tl.load(here, mask=some, other=0.0)
         if ZERO:
             tl.store(here, tl.zeros((16, BLOCK), tl.float32), mask=some)
-    grad = tl.sum(total, 0)
-    old, first_moment, second_moment = (
-        tl.load(p + at, mask=ok, other=0.0), tl.load(m + at, mask=ok, other=0.0), tl.load(v + at, mask=ok, other=0.0)
-    )  # fmt: skip
-    new, first_moment, second_moment = _adam(old, first_moment, second_moment, grad, rate, root, eps, BETA1, BETA2)
-    tl.store(p + at, new, mask=ok)
-    tl.store(m + at, first_moment, mask=ok)
-    tl.store(v + at, second_moment, mask=ok)
+    at = tl.load(master + i, mask=ok, other=0)
+    new = _adam(p, m, v, at, ok, tl.sum(total, 0), step, lr, eps, BETA1, BETA2, LOG1, LOG2)
     tl.store(packed + i, new.to(packed.dtype.element_ty), mask=ok)
 
 

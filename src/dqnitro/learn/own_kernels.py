@@ -95,19 +95,14 @@ class OwnKernels:
         # The transitions of a group, as `card_passes.look_up` writes them.
         places = {"dtype": torch.int64, "device": device}
         self.rows, self.rows_t = torch.zeros((group, passed, 4), **places), torch.zeros((group * n, 4), **places)
-        self.seen, self.seen_t = (
-            torch.zeros_like(self.rows, dtype=torch.bool),
-            torch.zeros_like(self.rows_t, dtype=torch.bool),
-        )
+        self.seen = torch.zeros_like(self.rows, dtype=torch.bool)
+        self.seen_t = torch.zeros_like(self.rows_t, dtype=torch.bool)
         self.action = torch.zeros((group, n), **places)
         self.reward, self.discount, self.weight = torch.zeros((3, group, n), device=device)
         asm = dtype == torch.bfloat16 and device.type == "cuda"
         self.tuned = {k: v if asm or "ASM" not in v else {**v, "ASM": 0} for k, v in TUNED.items()}
-        if n_actions > 8:
-            self.tuned["head"] = {
-                **self.tuned["head"],
-                "BB": 1,
-            }  # the values of four samples would not fit into registers
+        if n_actions > 8:  # the values of four samples would not fit into registers
+            self.tuned["head"] = {**self.tuned["head"], "BB": 1}
         # What each program adds to the gradients of a convolution's weights.
         self.shares = {
             name: torch.empty(
@@ -268,14 +263,8 @@ class OwnKernels:
         n = self.batch * ROWS["first"]
         programs, division = self._divided("first_weights", n)
         back.first_weights[programs](
-            self.ring.frames,
-            rows,
-            seen,
-            self.g_first,
-            self.shares["first"],
-            n,
-            **division,
-        )
+            self.ring.frames, rows, seen, self.g_first, self.shares["first"], n, **division
+        )  # fmt: skip
 
     def _adam_hidden(self) -> None:
         division, masters = self.tuned["adam_hidden"], self.masters
