@@ -12,7 +12,17 @@ import subprocess
 import sys
 from typing import Any
 
-PACKAGES = ("dqnitro", "torch", "numpy", "numba", "numba-cuda", "ale-py", "gymnasium", "opencv-python-headless")
+PACKAGES = (
+    "dqnitro",
+    "torch",
+    "numpy",
+    "numba",
+    "numba-cuda",
+    "triton",
+    "ale-py",
+    "gymnasium",
+    "opencv-python-headless",
+)
 
 
 def keep_freed_memory() -> bool:

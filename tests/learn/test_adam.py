@@ -10,7 +10,8 @@ from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
 from dqnitro.learn.adam import LARGE, OnePassAdam, OnePassStep
 from dqnitro.learn.half import Half
-from dqnitro.learn.wrappers import PlainStep, wrap
+from dqnitro.learn.steps import PlainStep
+from dqnitro.learn.wrappers import wrap
 from dqnitro.learn.written_out import WrittenOut
 
 WRAPPERS = ("channels-last", "written-out", "one-pass-adam")

@@ -11,7 +11,8 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
-from dqnitro.learn.wrappers import PlainStep, ScaledStep, wrap
+from dqnitro.learn.steps import PlainStep, ScaledStep
+from dqnitro.learn.wrappers import wrap
 from dqnitro.loop import make_agent
 from dqnitro.session import train
 

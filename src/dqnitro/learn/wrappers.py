@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -17,67 +17,13 @@ from torch import Tensor, nn
 from dqnitro.dqn import ConvNetwork
 from dqnitro.errors import ConfigError
 from dqnitro.learn.beside import Beside
+from dqnitro.learn.steps import PlainStep, ScaledStep, Stepper
 
 if TYPE_CHECKING:
     from dqnitro.learn.split import Split
     from dqnitro.learn.written_out import WrittenOut
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
-
-
-class Stepper(Protocol):
-    """Turns a loss into changed parameters."""
-
-    def __call__(
-        self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float
-    ) -> None: ...
-
-    def get_state(self) -> dict[str, Tensor]: ...
-
-    def set_state(self, state: Mapping[str, Tensor]) -> None: ...
-
-
-class PlainStep:
-    """Backward pass, clipping if `largest_norm` is over 0, optimiser."""
-
-    def __call__(self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        if largest_norm:
-            nn.utils.clip_grad_norm_(network.parameters(), largest_norm)
-        optimizer.step()
-
-    def get_state(self) -> dict[str, Tensor]:
-        return {}
-
-    def set_state(self, state: Mapping[str, Tensor]) -> None:
-        """Nothing is kept."""
-
-
-class ScaledStep:
-    """The same with the loss scaled up, so that small gradients do not vanish in float16.
-
-    The scale only ever falls: letting it grow, as is usual, would overflow on purpose every now and then, and every
-    overflow loses an update.
-    """
-
-    def __init__(self, device: str) -> None:
-        self.scaler = torch.amp.GradScaler(torch.device(device).type, init_scale=2.0**16, growth_interval=2**31 - 1)
-
-    def __call__(self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float) -> None:
-        optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(loss).backward()
-        if largest_norm:
-            self.scaler.unscale_(optimizer)  # a norm of scaled gradients would always be over the limit
-            nn.utils.clip_grad_norm_(network.parameters(), largest_norm)
-        self.scaler.step(optimizer)
-        self.scaler.update()
-
-    def get_state(self) -> dict[str, Tensor]:
-        return {"scale": torch.tensor(self.scaler.get_scale(), dtype=torch.float32)}
-
-    def set_state(self, state: Mapping[str, Tensor]) -> None:
-        self.scaler.load_state_dict({**self.scaler.state_dict(), "scale": float(state["scale"])})
 
 
 @dataclass(frozen=True)
