@@ -13,6 +13,7 @@ from dqnitro import train
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.run import make_run
+from dqnitro.run.ring import space_to_depth
 
 fakes_envs.register()
 CATCH = Config(
@@ -37,6 +38,20 @@ def test_the_card_sees_what_the_environments_show():
         assert np.array_equal(agent.player.away.numpy() != 0, ended)
         resets += int(step.reset.sum())
     assert resets > 8
+    agent.close()
+
+
+def test_the_newest_stacks_of_the_ring_are_the_observations_to_act_on():
+    """`own-kernels` acts on the ring alone: through ends, resets and the ring's seam."""
+    agent, ticks = make_run(CATCH.replace(replay_capacity=8 * 40, first_fill_steps=300))
+    ring, envs = agent.ring, torch.arange(8)
+    assert ring.deep
+    for _ in range(100):  # more than twice around
+        next(ticks)
+        ring.see(agent.player.obs[:, -1], agent.age)  # as `choose` begins
+        depth = space_to_depth(agent.player.obs)  # (8, stack, 9, 9, 16)
+        expected = depth.permute(0, 1, 4, 2, 3).reshape(8, -1, 9, 9)
+        assert torch.equal(ring.stacks(ring.head.expand(8), envs), expected)
     agent.close()
 
 
