@@ -17,6 +17,7 @@ from typing import Any
 from dqnitro.config import Config
 from dqnitro.errors import DivergedError, UserError
 from dqnitro.lab.measure import interleave, threads_put_back
+from dqnitro.ladder import fitted
 from dqnitro.loop import PHASES
 from dqnitro.machine import usable_cores
 from dqnitro.run import make_run
@@ -209,7 +210,7 @@ class Race:
             return None
         self._say(f"building {name}")
         try:
-            self.racers[name] = Racer(config, change)
+            self.racers[name] = Racer(fitted(config)[0], change)
         except FAILURES as e:  # the others can still be measured
             self.skipped[name] = reason(e, "failed to start")
             return None

@@ -16,7 +16,7 @@ from dqnitro.errors import ConfigError, UserError
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
 from dqnitro.lab.store import header
-from dqnitro.ladder import RUNGS, climb, fitted, in_force
+from dqnitro.ladder import RUNGS, climb, in_force
 from dqnitro.ladder.rung import runner_needs
 from dqnitro.machine import usable_cores
 
@@ -141,8 +141,8 @@ def _learning_knobs(config: Config) -> list[Knob]:
 
 def _config(choice: Choice, knob: Knob) -> Config:
     if knob.promise == "learning":  # on top of everything, also of the rungs that set the same field
-        return fitted(choice.config().replace(**knob.settings))[0]
-    return fitted(choice.turn(knob).config())[0]
+        return choice.config().replace(**knob.settings)
+    return choice.turn(knob).config()
 
 
 def measure_knobs(
