@@ -151,7 +151,7 @@ def _damage(kind: str, path) -> None:
 
 KINDS = {
     "flipped byte": "damaged", "cut file": "damaged", "missing file": "damaged", "cut manifest": "not a readable checkpoint",
-    "foreign": "not written by dqnitro", "newer": "format 2, this dqnitro reads up to 1", "other config": "does not fit its config",
+    "foreign": "not written by dqnitro", "newer": "format 3, this dqnitro reads up to 2", "other config": "does not fit its config",
     "unknown setting": "unknown setting", "path outside": "outside the checkpoint",
 }  # fmt: skip
 

@@ -2,7 +2,8 @@
 
     RUN/checkpoints/000123456/        steps at which it was made
         learner.safetensors  replay.safetensors  envs.safetensors  agent.safetensors
-        manifest.json                 format, config, clock, generators, and size and checksum of every file
+        manifest.json                 format, config, clock, generators, and size and checksum of every file;
+                                      which arrays are squeezed (`squeeze`)
 
 It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The one before is
 deleted only after that, so a kill or a full disk at any moment leaves a good one.
@@ -16,19 +17,21 @@ import json
 import os
 import pathlib
 import shutil
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from dqnitro.errors import CheckpointError
+from dqnitro.squeeze import expand, squeeze
 
-FORMAT = 1
+FORMAT = 2  # 1 had no squeezed arrays; it is still read
 MAGIC = "dqnitro-checkpoint"
 
 
 def _digest(path: pathlib.Path) -> str:
-    """blake2b of a file; 700 MB of replay take about a second."""
+    """blake2b of a file."""
     h = hashlib.blake2b(digest_size=16)
     with path.open("rb") as f:
         while block := f.read(1 << 22):
@@ -59,9 +62,10 @@ def save(
         files = {}
         for name, group in arrays.items():
             path = tmp / f"{name}.safetensors"
-            save_file({k: np.asarray(v, order="C") for k, v in group.items()}, path)
+            stored, squeezed = squeeze({k: np.asarray(v, order="C") for k, v in group.items()})
+            save_file(stored, path)
             _sync(path)
-            files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path)}
+            files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path), "squeezed": squeezed}
         manifest = {"magic": MAGIC, "format": FORMAT, "steps": steps, "files": files, **record}
         path = tmp / "manifest.json"
         path.write_text(json.dumps(manifest, indent=1))
@@ -123,7 +127,7 @@ def load(run: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str,
                 raise CheckpointError(f"{path}: manifest names a file outside the checkpoint: {name!r}")
             if not file.is_file() or file.stat().st_size != facts["bytes"] or _digest(file) != facts["blake2b"]:
                 raise CheckpointError(f"{file} is damaged or missing (size or checksum differ)", "nothing was changed")
-            arrays[name.removesuffix(".safetensors")] = load_file(file)
-    except (SafetensorError, KeyError, TypeError, AttributeError) as e:
+            arrays[name.removesuffix(".safetensors")] = expand(load_file(file), facts.get("squeezed", {}))
+    except (SafetensorError, KeyError, TypeError, AttributeError, ValueError, zlib.error) as e:
         raise CheckpointError(f"{path} is damaged ({type(e).__name__}: {e})", "nothing was changed") from e
     return arrays, manifest
