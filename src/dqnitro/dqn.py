@@ -81,6 +81,11 @@ class Head(nn.Module):
         self.advantage = Stream(features, hidden, spec.n_actions * spec.atoms)
         self.value = Stream(features, hidden, spec.atoms) if spec.dueling else None
 
+    @property
+    def streams(self) -> list[Stream]:
+        """Advantage, and value where there is one."""
+        return [self.advantage] if self.value is None else [self.advantage, self.value]
+
     def forward(self, x: Tensor) -> Tensor:
         return self.combine(self.advantage(x)) if self.value is None else self.combine(self.advantage(x), self.value(x))
 

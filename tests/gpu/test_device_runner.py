@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,6 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.run.device import DeviceAgent, Graphs, ticks
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 from own_kernels_checks import same_weights
 
 pytestmark = pytest.mark.gpu

@@ -1,12 +1,8 @@
 """Kernels of our own on a card: the checks that run without one, in bfloat16, and whole runs beside the plain learner's."""
 
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "learn"))
 import own_kernels_checks as checks
 
 pytestmark = pytest.mark.gpu

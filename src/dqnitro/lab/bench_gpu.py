@@ -25,13 +25,13 @@ from dqnitro.errors import ConfigError
 from dqnitro.lab.bench_console import GAMES
 from dqnitro.lab.contest import CannotRun, Contest, Options, Rate, gpu
 from dqnitro.lab.statistics import mean_interval, rate_interval
+from dqnitro.ladder.rung import MOST_TOGETHER
 
 TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "gopher", "hero", "road_runner")
 MACHINES = (256, 1024, 8192, 32768, 131072)
 BATCHES = (512, 2048)
 HOW = {"eager": (), "compiled": ("compile",), "own kernels": ("own-kernels",)}  # and the wrappers of it
 KINDS = tuple((double, how) for how in HOW for double in (False, True))
-UPDATES_TOGETHER = 8  # in one graph, drawn together
 WARM_TURNS = 2  # games that began together drift apart
 UNIT, GEOMEAN = "frames or samples/s", "geometric mean"
 COLUMNS = {"ms": "ms a vector step, update or graph", "interval": "95% interval of the rate"}
@@ -170,7 +170,7 @@ def learner_config(batch: int, double: bool, how: str) -> Config:
     wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *HOW[how])
     base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
     # What one vector step owes is drawn together. Twelve rings of this size fit into most cards, and none into a cache.
-    base = base.replace(steps_per_update=base.n_envs / UPDATES_TOGETHER, replay_capacity=100_000)
+    base = base.replace(steps_per_update=base.n_envs / MOST_TOGETHER, replay_capacity=100_000)
     return base.replace(batch_size=batch, double=double, dueling=False, n_step=1, wrappers=wrappers)
 
 
@@ -192,7 +192,7 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
     agent = DeviceAgent(config, device, NoGames(config, n_actions, device))
     fill(agent.ring, n_actions)
     agent.filled.copy_(agent.ring.filled)
-    together, learned = UPDATES_TOGETHER if device.type == "cuda" else 1, 0.0
+    together, learned = MOST_TOGETHER if device.type == "cuda" else 1, 0.0
 
     start: Callable[[], None] = functools.partial(agent.learn, together)
     if device.type == "cuda":

@@ -83,6 +83,7 @@ class OwnKernels:
         n, passed = self.batch, self.batch * (1 + config.double)
         self.acting, self.learning, self.looking = Room(ring.n, like), Room(passed, like), Room(group * n, like)
         self.values_acting = torch.empty((ring.n, n_actions), device=device)
+        self._envs = torch.arange(ring.n, device=device)
         self.values_t = torch.empty((group * n, n_actions), device=device)
         columns = max(16, 1 << n_actions.bit_length())  # the actions, and the value stream
         self.head: dict[str, Any] = {
@@ -126,7 +127,7 @@ class OwnKernels:
 
     def act(self, slot: Tensor) -> Tensor:
         """Values of the observations in one slot of the ring, all environments."""
-        rows, seen = self.ring.rows(slot.expand(self.ring.n), torch.arange(self.ring.n, device=slot.device))
+        rows, seen = self.ring.rows(slot.expand(self.ring.n), self._envs)
         return self._values(self.weights, rows, seen, self.acting, self.values_acting)
 
     def learn(self, t: Tensor, env: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dqnitro.dqn import ConvNetwork, Stream
+from dqnitro.dqn import ConvNetwork
 
 CONVOLUTIONS = {"first": 0, "second": 2, "third": 4}  # their places in the network
 FIRST = {torch.bfloat16: torch.float16}  # the precision of the first layer's packed weights
@@ -23,17 +23,15 @@ class Packed(NamedTuple):
     """One network, ready for the kernels."""
 
     flat: Tensor  # convolutions, biases and outputs, one after the other
-    first: (
-        Tensor  # of the kernel that reads bytes: float16, which holds them as well as bfloat16 and is quicker to make
-    )
+    first: Tensor  # float16 where the others are bfloat16: bytes become that more quickly
     second: Tensor  # this one and the next ones are views of `flat`
     third: Tensor
     biases: tuple[Tensor, ...]  # of the convolutions
     hidden_bias: Tensor
     hidden: Tensor  # (units, 3136)
     outputs: tuple[
-        Tensor, Tensor, Tensor, Tensor
-    ]  # float32, the network's own: advantage's weight, bias, value's (or advantage's again)
+        Tensor, ...
+    ]  # the network's own: weight and bias of the advantages, of the value (or the same again)
 
 
 def packed_order(name: str, weight: Tensor) -> Tensor:
@@ -49,17 +47,12 @@ def by_position(weight: Tensor) -> Tensor:
     return weight.view(-1, CHANNELS, POSITIONS).transpose(1, 2).reshape(-1, FEATURES)
 
 
-def streams_of(network: ConvNetwork) -> list[Stream]:
-    head = network.head
-    return [head.advantage] if head.value is None else [head.advantage, head.value]
-
-
 def _small(network: ConvNetwork) -> dict[str, Tensor]:
     """All parameters but the hidden layer's weights, by the names of their gradients. The streams' biases lie side by side."""
     layers: dict[str, Any] = {name: network.convolutions[i] for name, i in CONVOLUTIONS.items()}
     out = {name: layer.weight for name, layer in layers.items()}
     out |= {f"{name}_bias": layer.bias for name, layer in layers.items()}
-    streams = streams_of(network)
+    streams = network.head.streams
     out |= {f"hidden_bias{i}": s.hidden.bias for i, s in enumerate(streams)}
     for i, s in enumerate(streams):
         out |= {f"output{i}": s.output.weight, f"output_bias{i}": s.output.bias}
@@ -71,7 +64,7 @@ class Masters:
 
     def __init__(self, network: ConvNetwork, optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> None:
         self.network, self.dtype = network, dtype
-        small, streams = _small(network), streams_of(network)
+        small, streams = _small(network), network.head.streams
         device = streams[0].hidden.weight.device
         self.units = sum(s.hidden.out_features for s in streams)
         self.n_small = n = sum(p.numel() for p in small.values())
@@ -123,7 +116,7 @@ class Masters:
                 flat = self.g_rest[:, place.start - self.rest.start : place.stop - self.rest.start].sum(0)
             out[name] = flat.view(p.shape).clone()
         by_channel = self.g_hidden.float().view(-1, POSITIONS, CHANNELS).transpose(1, 2).reshape(-1, FEATURES)
-        for i, part in enumerate(by_channel.split([s.hidden.out_features for s in streams_of(self.network)])):
+        for i, part in enumerate(by_channel.split([s.hidden.out_features for s in self.network.head.streams])):
             out[f"hidden{i}"] = part
         return out
 
@@ -133,7 +126,7 @@ class Masters:
         """A packed copy of a network of this shape."""
         flat = torch.empty(self.n_small, device=self.g_rest.device, dtype=self.dtype)
         start = self.at["hidden_bias0"].start
-        streams = streams_of(network)
+        streams = network.head.streams
         value = streams[-1].output
         copy = Packed(
             flat, torch.empty(self.at["first"].stop, device=flat.device, dtype=FIRST.get(self.dtype, self.dtype)),
@@ -150,4 +143,4 @@ class Masters:
         for name, p in _small(network).items():
             to = copy.first if name == "first" else copy.flat[self.at[name]]
             to.copy_(packed_order(name, p) if name in CONVOLUTIONS else p.reshape(-1))
-        copy.hidden.copy_(by_position(torch.cat([s.hidden.weight for s in streams_of(network)])))
+        copy.hidden.copy_(by_position(torch.cat([s.hidden.weight for s in network.head.streams])))

@@ -29,7 +29,7 @@ class Copies:
     def __init__(self, network: ConvNetwork) -> None:
         self.convolutions = [m for m in network.convolutions if isinstance(m, nn.Conv2d)]
         head = network.head
-        self.streams = [head.advantage] if head.value is None else [head.advantage, head.value]
+        self.streams = head.streams
         self.memory_format = network.memory_format
         layers = [*self.convolutions, *(layer for s in self.streams for layer in (s.hidden, s.output))]
         outputs = [s.output for s in self.streams]
