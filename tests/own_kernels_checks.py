@@ -133,10 +133,15 @@ def check_looking_and_acting(device: str, dtype: torch.dtype, tolerance: float) 
         assert torch.equal(mine, theirs)
     torch.testing.assert_close(own.reward.flatten(), d.reward_t)
     torch.testing.assert_close(own.discount.flatten(), d.discount_t)
-    slot = torch.full((1,), 7, device=ring.frames.device)
+    ring.head.fill_(7)
     with torch.no_grad():
-        expected = plain.online(ring.stacks(slot.expand(ENVS), torch.arange(ENVS, device=slot.device))).squeeze(-1)
-    torch.testing.assert_close(own.act(slot), expected, rtol=0, atol=tolerance)
+        observations = ring.stacks(ring.head.expand(ENVS), torch.arange(ENVS, device=ring.head.device))
+        expected = plain.online(observations).squeeze(-1)
+    torch.testing.assert_close(own.act(ring), expected, rtol=0, atol=tolerance)
+    some = slice(ENVS // 2, ENVS)
+    torch.testing.assert_close(
+        own.act(ring.part(some.start, ENVS - some.start)), expected[some], rtol=0, atol=tolerance
+    )
 
 
 def check_copies(device: str, dtype: torch.dtype) -> None:

@@ -29,6 +29,9 @@ class Config:
     envs: str = _doc("wrappers", "environment part: wrappers, gym-sync, gym-async, ale, console")
     n_envs: int = _doc(1, "environments played side by side")
     env_threads: int = _doc(0, "threads that play in ale and console (0: as many as are useful)")
+    env_parts: int = _doc(
+        0, "hybrid: parts of the console's environments that take turns: some play while others choose (0: two)"
+    )
     frame_skip: int = _doc(4, "frames per step")
     max_pool: bool = _doc(True, "observe the maximum of the last two frames of a step (removes flicker)")
     noop_max: int = _doc(30, "a game begins with 0 to noop_max-1 idle frames (0: off)")
@@ -153,7 +156,7 @@ MAX_SLACK_TICKS = 64  # so that the messages of all of them fit into the pipe be
 
 # Smallest allowed value of every number; "(0" in a comment of the field says that 0 switches it off.
 AT_LEAST: dict[str, float] = {
-    "n_envs": 1, "env_threads": 0, "frame_skip": 1, "noop_max": 0, "screen_size": 36, "frame_stack": 1,
+    "n_envs": 1, "env_threads": 0, "env_parts": 0, "frame_skip": 1, "noop_max": 0, "screen_size": 36, "frame_stack": 1,
     "sticky_actions": 0, "max_episode_frames": 1, "hidden_units": 1, "atoms": 2, "learning_rate": 0,
     "adam_epsilon": 0, "gamma": 0, "batch_size": 1, "n_step": 1, "grad_clip": 0, "target_sync_steps": 1,
     "first_fill_steps": 0, "epsilon_start": 0, "epsilon_end": 0, "epsilon_decay_steps": 0,
@@ -237,6 +240,8 @@ def check(c: Config) -> None:
         )
     if c.value_max <= c.value_min:
         raise ConfigError(f"value_max {c.value_max} must be over value_min {c.value_min}")
+    if c.env_parts > 1 and c.runner != "hybrid":
+        raise ConfigError(f"env_parts {c.env_parts} needs --runner hybrid, got {c.runner}", "leave --env-parts at 0")
     if c.slack_steps and c.runner != "processes":
         raise ConfigError(
             f"slack_steps {c.slack_steps} needs --runner processes, got {c.runner}", "the others have no slack"

@@ -31,14 +31,16 @@ ON_DEVICE: dict[str, Any] = {
     "n_envs": 256
 }  # what is other where the card plays as well: it emulates many as quickly as few
 # The DQN of 2015 at its replay ratio, 8 samples a step, with the settings of Dopamine's published curve of DQN with Adam and the squared
-# loss (in steps of four frames): what scores are compared with. On a GPU batches are four times as large and four times as rare.
+# loss (in steps of four frames): what scores are compared with. Where the card plays as well, batches are four times as large and rare.
 CLASSIC: dict[str, Any] = {
     "n_envs": 8, "batch_size": 32, "steps_per_update": 4.0, "loss": "mse", "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-4,
     "target_sync_steps": 8_000, "first_fill_steps": 20_000, "replay_capacity": 1_000_000, "epsilon_decay_steps": 250_000,
     "epsilon_end": 0.01, "sticky_actions": 0.25, "noop_max": 0, "fire_reset": False,
 }  # fmt: skip
-CLASSIC_ON_GPU: dict[str, Any] = {"n_envs": 64, "batch_size": 128, "steps_per_update": 16.0, "learning_rate": 1.25e-4}
-CLASSIC_ON_DEVICE: dict[str, Any] = {"n_envs": 1024}
+CLASSIC_ON_GPU: dict[str, Any] = {"n_envs": 64}
+CLASSIC_ON_DEVICE: dict[str, Any] = {
+    "n_envs": 1024, "batch_size": 128, "steps_per_update": 16.0, "learning_rate": 1.25e-4
+}  # fmt: skip
 ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile", "own-kernels")
 FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "one-pass-acting")
 LARGE_LAYER_RUNGS = ("split-network",)  # where cores are few and the hidden layer is the Nature network's

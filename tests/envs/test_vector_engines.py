@@ -16,7 +16,7 @@ class FakeVec:
     """AtariVectorEnv in small: the observation is (seed, steps, sum of actions) in bytes, a game lasts 1 to 5 steps."""
 
     def __init__(self, n: int) -> None:
-        self.n = n
+        self.n = self.num_envs = n
         self.single_action_space = type("Space", (), {"n": 4})
         self.single_observation_space = type("Space", (), {"shape": (4,)})
         self.state = np.zeros((n, 4), np.int64)  # seed, steps, sum of actions, over
@@ -74,7 +74,7 @@ class FakeVec:
 def make(kind: str, **settings) -> Games:
     config = Config(n_envs=N, seed=2, episodic_life=True, **settings)
     one = lambda: FakeVec(1)  # noqa: E731
-    engine: Engine = AleEngine(one, config) if kind == "ale" else VectorEngine(FakeVec(N), one, config)
+    engine: Engine = AleEngine(one, config) if kind == "ale" else VectorEngine(FakeVec(N), one, config.seed, 0, 2)
     return Games(engine, config, is_image=False, frames_per_step=4)
 
 

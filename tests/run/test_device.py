@@ -77,7 +77,7 @@ def config(**changes) -> Config:
 
 def agent(c: Config) -> DeviceAgent:
     torch.manual_seed(c.seed)
-    return DeviceAgent(c, torch.device("cpu"), Catch(c.n_envs))
+    return DeviceAgent(c, torch.device("cpu"), [Catch(c.n_envs)])
 
 
 def ticks(a: DeviceAgent):
@@ -131,7 +131,7 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(behind, steps_per_update, 
     first = numbers(ticks(a), stop_at)
     arrays, record = a.get_state()
     b = agent(c)
-    b.behind, b.player = behind, a.player  # the stand-in has no state of its own to save
+    b.behind, b.players = behind, a.players  # the stand-in has no state of its own to save
     b.set_state(arrays, json.loads(json.dumps(record)))
     assert first + numbers(ticks(b), 14 - stop_at) == expected
     assert expected[-1][1] > 10 and first[-1][1] < expected[-1][1] and any(ends for *_, ends in expected)

@@ -27,7 +27,7 @@ def test_the_card_sees_what_the_environments_show():
     agent, ticks = make_run(CATCH)
     seen = []
     recv = agent.envs.recv
-    agent.envs.recv = lambda: seen.append(recv()) or seen[-1]
+    agent.envs.recv = lambda k: seen.append(recv(k)) or seen[-1]
     resets = 0
     for _ in range(60):
         next(ticks)
@@ -59,7 +59,7 @@ def test_the_ring_holds_the_decisions_and_nothing_else():
     agent, ticks = make_run(CATCH)
     steps, resets = [], []
     recv = agent.envs.recv
-    agent.envs.recv = lambda: steps.append(recv()) or steps[-1]
+    agent.envs.recv = lambda k: steps.append(recv(k)) or steps[-1]
     for _ in range(50):
         next(ticks)
         resets.append(steps[-1].reset.copy())

@@ -65,7 +65,7 @@ class Batch:
             if self.final_obs is None:
                 self.final_obs = np.zeros_like(self.obs)
         self.results, self.flags = np.empty((stepper.R_SIZE, n), np.int32), np.empty((2, n), np.bool_)
-        self.inputs = order, ids, *todo
+        self.inputs = order, ids + np.int32(env._first_machine), *todo
         self.outputs = self.obs, self.obs if self.final_obs is None else self.final_obs, self.results, self.flags
         self.job: Any = None  # what `Workers.start` gave
 

@@ -10,6 +10,7 @@ array is used again only when nobody holds it, or a view of it, any more; so an 
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import deque
 from typing import Any
@@ -106,7 +107,6 @@ class AtariVec(VectorEnv):
             reward_clipping=reward_clipping, max_num_frames_per_episode=max_num_frames_per_episode,
             same_step=self._same_step, channels=channels, frame_bytes=frame_bytes,
         )  # fmt: skip
-        self._unused_final: np.ndarray | None = None
         keeps = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
         self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, keeps)
 
@@ -122,13 +122,21 @@ class AtariVec(VectorEnv):
         scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
         shared = (*self._memory.values(), *self._rom, self._prop, self._ntsc, self._options, self._sticky, self._actions,
                   self._plan, self._luts, self._first)  # fmt: skip
-        slots = num_envs // self.batch_size + 1  # batches under way at a time: no two of them with the same machine
-        self._workers = make_workers(shared, scratch, threads, slots, thread_affinity_offset)
-        n = self.batch_size
+        self._make_workers = lambda slots: make_workers(shared, scratch, threads, slots, thread_affinity_offset)
+        # batches under way at a time: no two of them with the same machine
+        self._workers = self._make_workers(num_envs // self.batch_size + 1)
+        self._first_machine = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        """Nothing is under way and nobody was reset."""
+        n, shape = self.batch_size, self.single_observation_space.shape
+        assert shape is not None
         self._in_order, self._all_step, self._no_seeds = np.arange(n), np.full(n, stepper.STEP), np.zeros(n, np.int64)
         self._full_strength = np.ones(n, np.float32)
         self._late: np.ndarray | None = None  # environments whose next step is a new game, if there are any
-        self._buffers = Buffers((self.batch_size, *shape))
+        self._unused_final: np.ndarray | None = None
+        self._buffers = Buffers((n, *shape))
         self._flight: deque[Batch] = deque()
         self._waiting: list[tuple[int, int, int, int, float]] = []
         self._last_ids: np.ndarray | None = None
@@ -205,6 +213,29 @@ class AtariVec(VectorEnv):
 
     def xla(self) -> None:
         raise NotImplementedError("AtariVec has no XLA interface. hint: ale-py's AtariVectorEnv has one")
+
+    def split(self, parts: int) -> list[AtariVec]:
+        """The same machines as `parts` environments of `num_envs / parts` each, for one set of threads.
+
+        While you look at the results of one part, the threads play what you sent to the others: `send` to all of them, then
+        `recv` and `send` in turn. From now on use the parts alone, and reset them first.
+        """
+        if parts < 1 or self.num_envs % parts or self.batch_size != self.num_envs:
+            what = f"{self.num_envs} environments in batches of {self.batch_size}"
+            raise ValueError(f"{what} cannot be split into {parts} parts. hint: equal parts, batch_size left at 0")
+        self._drop_flight()
+        self._workers.close()
+        workers, n, made = self._make_workers(parts + 1), self.num_envs // parts, []
+        for first in range(0, self.num_envs, n):
+            part = copy.copy(self)
+            part.num_envs = part.batch_size = n
+            part._first_machine, part._workers = first, workers
+            part._memory = {key: array[first : first + n] for key, array in self._memory.items()}
+            part.observation_space = pixels((n, *(self.single_observation_space.shape or ())))
+            part.action_space = batch_space(self.single_action_space, n)
+            part._forget()
+            made.append(part)
+        return made
 
     # ---- states
 

@@ -50,13 +50,24 @@ def make_ale_engine(game: str, config: Config) -> AleEngine:
 
 def make_console_engine(game: str, config: Config) -> VectorEngine:
     """The native console."""
+    return make_console_engines(game, config, 1)[0]
+
+
+def make_console_engines(game: str, config: Config, parts: int) -> list[VectorEngine]:
+    """The native console, with its machines in parts that share the threads."""
     try:
         from dqnitro.atari import AtariVec  # pyright: ignore
     except ImportError as e:
         raise ConfigError(f"the console part cannot be loaded ({e})", "use --envs ale") from e
     options = vector_options(game, config)
     vec = AtariVec(num_envs=config.n_envs, num_threads=config.env_threads, **options)
-    return VectorEngine(vec, lambda: AtariVec(num_envs=1, num_threads=1, **options), config)
+    vecs = vec.split(parts) if parts > 1 else [vec]
+    aside = 1 + usable_cores() // (8 * parts)
+
+    def make_one() -> AtariVec:
+        return AtariVec(num_envs=1, num_threads=1, **options)
+
+    return [VectorEngine(v, make_one, config.seed, k * v.num_envs, aside) for k, v in enumerate(vecs)]
 
 
 class AleEngine:
@@ -180,22 +191,23 @@ class VectorEngine:
     """One vector environment for all; the next game of each is begun beside it, before the current one is over.
 
     A game's start takes hundreds of frames. Begun in the tick after an end it would keep all other environments waiting, with
-    many of them in nearly every tick. Threads of its own (one, and one more for every eight cores) play starts in
-    environments of a single machine, and the state is put in when it is needed.
+    many of them in nearly every tick. Threads of its own (`aside`: one, and one more for every eight cores) play starts in
+    environments of a single machine, and the state is put in when it is needed. Among all environments of a run, its own are those
+    from number `first` on.
     """
 
-    def __init__(self, vec: Any, make_one: Callable[[], Any], config: Config) -> None:
+    def __init__(self, vec: Any, make_one: Callable[[], Any], run_seed: int, first: int, aside: int) -> None:
         self._vec: Any = vec
         self._make_one = make_one
-        self._n = config.n_envs
-        self._run_seed = config.seed
+        self._n, self._first = int(vec.num_envs), first
+        self._run_seed = run_seed
         self.n_actions = int(vec.single_action_space.n)
         self.obs_shape = vec.single_observation_space.shape
         self.obs_dtype = np.dtype(np.uint8)
         self._game = np.zeros(self._n, np.int64)
         self._lives = np.zeros(self._n, np.int64)
         self._ended = np.zeros(self._n, np.bool_)
-        self._pool = ThreadPoolExecutor(1 + usable_cores() // 8, "console-prepare")
+        self._pool = ThreadPoolExecutor(aside, "console-prepare")
         self._own = threading.local()
         self._prepared: list[Future[dict[str, np.ndarray]]] = []
 
@@ -222,13 +234,16 @@ class VectorEngine:
         return obs
 
     def _reset(self, which: np.ndarray) -> np.ndarray:
-        seeds = np.array([episode_seed(self._run_seed, int(i), int(self._game[i])) for i in np.flatnonzero(which)])
+        seeds = np.array([self._seed(int(i), int(self._game[i])) for i in np.flatnonzero(which)])
         obs, info = self._vec.reset(seed=seeds, options={"reset_mask": which})
         self._lives = info["lives"]
         return obs
 
+    def _seed(self, i: int, game: int) -> int:
+        return episode_seed(self._run_seed, self._first + i, game)
+
     def _prepare(self, i: int) -> Future[dict[str, np.ndarray]]:
-        return self._pool.submit(self._start_of, episode_seed(self._run_seed, i, int(self._game[i]) + 1))
+        return self._pool.submit(self._start_of, self._seed(i, int(self._game[i]) + 1))
 
     def _start_of(self, seed: int) -> dict[str, np.ndarray]:
         """The state in which a game with this seed begins."""

@@ -189,7 +189,7 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
     """Whole updates of the device runner: draw, gather, loss, backward, optimiser; on a card several in one graph."""
     from dqnitro.run.device import DeviceAgent
 
-    agent = DeviceAgent(config, device, NoGames(config, n_actions, device))
+    agent = DeviceAgent(config, device, [NoGames(config, n_actions, device)])
     fill(agent.ring, n_actions)
     agent.filled.copy_(agent.ring.filled)
     together, learned = MOST_TOGETHER if device.type == "cuda" else 1, 0.0

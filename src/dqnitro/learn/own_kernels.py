@@ -125,9 +125,9 @@ class OwnKernels:
         self.target_weights.first.copy_(self.weights.first)
         self.target_weights.hidden.copy_(self.weights.hidden)
 
-    def act(self, slot: Tensor) -> Tensor:
-        """Values of the observations in one slot of the ring, all environments."""
-        rows, seen = self.ring.rows(slot.expand(self.ring.n), self._envs)
+    def act(self, ring: Ring) -> Tensor:
+        """Values of the current observations in the ring, or in a part of it."""
+        rows, seen = ring.rows(ring.head.expand(ring.n), self._envs[: ring.n])
         return self._values(self.weights, rows, seen, self.acting, self.values_acting)
 
     def learn(self, t: Tensor, env: Tensor) -> Tensor:

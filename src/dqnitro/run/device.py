@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,18 +36,34 @@ MOST_ENDS = 4096  # games that may end in one graph
 REPORT = 5  # numbers that come back with every graph: steps, updates, ends, loss, first bad update
 
 
-class DeviceAgent:
-    """A whole run on one card, behind the attributes that a session asks of an agent."""
+class Part:
+    """Environments that choose and play together, from number `first` on: what is known of them, as views of the agent's tensors."""
 
-    def __init__(self, config: Config, device: torch.device, player: Any = None) -> None:
+    def __init__(self, agent: DeviceAgent, ring: Ring) -> None:
+        self.ring, self.first = ring, ring.first
+        mine = slice(ring.first, ring.first + ring.n)
+        self.age, self.score, self.length = agent.age[mine], agent.score[mine], agent.length[mine]
+        self.was_away = agent.was_away[mine]
+        self.numbers = torch.arange(mine.start, mine.stop, device=agent.device).float()
+
+
+class DeviceAgent:
+    """A whole run on one card, behind the attributes that a session asks of an agent.
+
+    `players`: one for each part of the environments, all of the same size.
+    """
+
+    def __init__(self, config: Config, device: torch.device, players: Sequence[Any] = ()) -> None:
         self.config, self.device = config, device
-        self.player = player or Machines(config, device)
+        self.players = tuple(players) or (Machines(config, device),)
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # sizes never change: try the kernels once, keep the fastest
         torch.manual_seed(config.seed)  # of the card, too: exploration and samples are drawn there
         n = config.n_envs
         shape = (config.frame_stack, config.screen_size, config.screen_size)
-        spec = EnvSpec(n, self.player.n_actions, shape, np.dtype(np.uint8), config.frame_stack, config.frame_skip, True)
+        spec = EnvSpec(
+            n, self.players[0].n_actions, shape, np.dtype(np.uint8), config.frame_stack, config.frame_skip, True
+        )
         self.envs = _EnvsFace(spec)
         self.learner = Learner(config, spec, str(device))
         # Every tick brings the first bad update; asking the card would wait for it.
@@ -74,6 +90,11 @@ class DeviceAgent:
         self.length = torch.zeros(n, dtype=torch.int64, device=device)
         self.was_away = torch.zeros(n, dtype=torch.bool, device=device)
         self.head, self.filled = self.ring.head.clone(), self.ring.filled.clone()
+        each = n // len(self.players)
+        rings = [self.ring] if each == n else [self.ring.part(first, each) for first in range(0, n, each)]
+        # The last one is behind the others: up to its head all of them have been.
+        rings[-1].head, rings[-1].filled = self.ring.head, self.ring.filled
+        self.parts = tuple(Part(self, ring) for ring in rings)
         self.report = torch.zeros(REPORT, dtype=torch.float64, device=device)
         self.report[4] = -1
         # environment, score, steps; the last row takes what is no end
@@ -82,6 +103,11 @@ class DeviceAgent:
         self.in_flight = 0  # of them, those that were started: their numbers are still to be read
         self.enqueued = self.learned = 0  # updates started; vector steps started that had updates beside them
 
+    @property
+    def player(self) -> Any:
+        """Where there is but one part."""
+        return self.players[0]
+
     # ---- the parts of a graph: tensors in, tensors out, nothing waits
 
     def _epsilon(self) -> Tensor:
@@ -89,43 +115,44 @@ class DeviceAgent:
         share = (self.report[0] / max(c.epsilon_decay_steps, 1)).clamp(max=1.0)
         return c.epsilon_start + (c.epsilon_end - c.epsilon_start) * share
 
-    def values(self) -> Tensor:
-        """What the online network makes of the current observations, (n, n_actions)."""
+    def values(self, k: int = 0) -> Tensor:
+        """What the online network makes of the current observations of part k, (n, n_actions)."""
         if self.updates.own is not None:
-            return self.updates.own.act(self.ring.head)
-        return dqn.q_values(self._act(self.learner.online, self.player.obs), self.learner._atoms)
+            return self.updates.own.act(self.parts[k].ring)
+        return dqn.q_values(self._act(self.learner.online, self.players[k].obs), self.learner._atoms)
 
-    def choose(self) -> None:
-        """Look, decide, and fix what the updates beside this step may read."""
-        obs = self.player.obs
-        here = self.player.away == 0
-        self.ring.see(obs[:, -1], self.age)
-        greedy = self.values().argmax(1)
+    def choose(self, k: int = 0) -> None:
+        """Part k looks and decides; when all parts have looked, what the updates may read is fixed anew."""
+        part, player = self.parts[k], self.players[k]
+        here = player.away == 0
+        part.ring.see(player.obs[:, -1], part.age)
+        greedy = self.values(k).argmax(1)
         explore = torch.rand(len(here), device=self.device) < self._epsilon()
-        chance = torch.randint(0, self.player.n_actions, (len(here),), device=self.device)
+        chance = torch.randint(0, player.n_actions, (len(here),), device=self.device)
         actions = torch.where(explore, chance, greedy)
-        self.player.actions.copy_(actions)
-        self.ring.decide(actions, here)
-        self.was_away.copy_(~here)
-        self.head.copy_(self.ring.head)
-        self.filled.copy_(self.ring.filled)
+        player.actions.copy_(actions)
+        part.ring.decide(actions, here)
+        part.was_away.copy_(~here)
+        if part is self.parts[-1]:
+            self.head.copy_(self.ring.head)
+            self.filled.copy_(self.ring.filled)
 
-    def play(self) -> None:
-        """One step of every machine that is here, and the book-keeping of its games."""
-        self.player.step()
-        reward, done, cut, over = self.player.outcome()
-        here = ~self.was_away
+    def play(self, k: int = 0) -> None:
+        """One step of every machine of part k that is here, and the book-keeping of its games."""
+        part, player = self.parts[k], self.players[k]
+        player.step()
+        reward, done, cut, over = player.outcome()
+        here = ~part.was_away
         over = over & here
         learned = reward.clamp(-1, 1) if self.config.clip_rewards else reward
-        self.ring.outcome(learned * here, done & here, cut & here)
-        self.age.add_(1)
-        self.score.add_(reward * here)
-        self.length.add_(here)
+        part.ring.outcome(learned * here, done & here, cut & here)
+        part.age.add_(1)
+        part.score.add_(reward * here)
+        part.length.add_(here)
         place = torch.where(over, self.report[2].long() + over.cumsum(0) - 1, MOST_ENDS).clamp(max=MOST_ENDS)
-        env = torch.arange(len(here), device=self.device)
-        self.ends.index_copy_(0, place, torch.stack([env.float(), self.score, self.length.float()], 1))
-        self.score.masked_fill_(over, 0)
-        self.length.masked_fill_(over, 0)
+        self.ends.index_copy_(0, place, torch.stack([part.numbers, part.score, part.length.float()], 1))
+        part.score.masked_fill_(over, 0)
+        part.length.masked_fill_(over, 0)
         self.report[0].add_(here.sum())
         self.report[2].add_(over.sum())
 

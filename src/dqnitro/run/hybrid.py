@@ -1,8 +1,11 @@
 """The `hybrid` runner: games on the CPU's cores, replay and learner on the GPU, at the same time.
 
-A tick: the card chooses actions (one graph) and sends them to the host; the host starts a vector step on its threads and, while
-they play, starts the updates that are owed (one graph each); when the step is done, only its newest frames go to the card, which
-keeps the stacks and the replay. The one wait of a tick is for the actions.
+A tick: the card chooses actions (one graph) and sends them to the host; the host starts a step on its threads and, while they play,
+starts the updates that are owed (one graph each); when a step is done, only its newest frames go to the card, which keeps the stacks
+and the replay. The one wait of a tick is for the actions.
+
+With the console the environments are two parts that take turns: while the card chooses for one, the cores play the other. A
+tick is then a step of one part, and `turn` says whose actions are chosen next; all others are at play.
 
 Any environment part with images works, and the clock is the inline loop's: the same updates and target syncs are owed at the
 same steps. Random numbers are the card's, so it is another run of the same experiment, not the same run.
@@ -18,18 +21,18 @@ import torch
 from torch import Tensor
 
 from dqnitro.config import Config
-from dqnitro.envs.base import Envs, Step
+from dqnitro.envs.base import EnvSpec, GameEnd, Step
+from dqnitro.envs.parts import EnvParts, make_env_parts
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.loop import Tick, resolve_device
 from dqnitro.run.device import DeviceAgent
 
 
 class HostPlayer:
-    """Environments on the host, seen from the card: tensors that keep their address."""
+    """n environments on the host, seen from the card: tensors that keep their address."""
 
-    def __init__(self, envs: Envs, device: torch.device) -> None:
-        self.envs, spec = envs, envs.spec
-        n, (stack, height, width) = spec.n_envs, spec.obs_shape
+    def __init__(self, spec: EnvSpec, n: int, device: torch.device) -> None:
+        stack, height, width = spec.obs_shape
         self.n_actions = spec.n_actions
         pin = device.type == "cuda"
         self.obs = torch.zeros((n, stack, height, width), dtype=torch.uint8, device=device)
@@ -54,19 +57,17 @@ class HostPlayer:
         self.frame, self.reward, self.flags = parts(self._there)
         self._frame_host, self._reward_host, self._flags_host = (x.numpy() for x in parts(self._here))
         self.actions_host = torch.zeros(n, dtype=torch.int64, pin_memory=pin)
-        self.first = envs.reset()
-        self.show(self.first)
 
     def show(self, obs: np.ndarray) -> None:
         """Whole stacks to the card: at the start and after a resume."""
         self.obs.copy_(torch.from_numpy(np.ascontiguousarray(obs)))
 
-    def upload(self, step: Step) -> None:
+    def upload(self, step: Step, ended: list[int]) -> None:
         self._frame_host[:] = step.obs_t[:, -1]
         self._reward_host[:] = step.reward_t
         self._flags_host[:3] = step.terminated, step.truncated, step.reset
         self._flags_host[3] = False
-        self._flags_host[3, [end.env for end in step.ends]] = True
+        self._flags_host[3, ended] = True
         self._there.copy_(self._here, non_blocking=True)
 
     # ---- what `DeviceAgent.play` calls, on the card alone
@@ -87,19 +88,29 @@ class HostPlayer:
 class HybridAgent(DeviceAgent):
     """Half of the run on the card, half on the host."""
 
-    player: HostPlayer
+    players: tuple[HostPlayer, ...]
 
-    def __init__(self, config: Config, envs: Envs, device: torch.device) -> None:
-        super().__init__(config, device, HostPlayer(envs, device))
+    def __init__(self, config: Config, envs: EnvParts, device: torch.device) -> None:
+        super().__init__(config, device, [HostPlayer(envs.spec, envs.n_each, device) for _ in envs.parts])
         self.envs = envs  # type: ignore[assignment]
+        self._show(envs.reset())
+        self.turn = 0  # whose actions are chosen next
+        self.playing: list[int] = []  # who is at play, in the order of their turns
+        self.early: dict[int, tuple[int, tuple[GameEnd, ...]]] = {}  # of them, who was finished before its turn came
         self.report_host = torch.zeros(self.report.shape, dtype=self.report.dtype, pin_memory=device.type == "cuda")
+        # Who waits for the card while others play leaves its core to them; alone, it looks again and again, which is quicker.
+        self._chosen = torch.cuda.Event(blocking=len(self.players) > 1) if device.type == "cuda" else None
         self._graphs: dict[tuple[Any, ...], Any] = {}
         # They run one after the other and keep nothing in it, so one piece of memory serves all.
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
-    def play(self) -> None:
-        super().play()
-        self.age.masked_fill_(self.player.reset, 0)
+    def _show(self, obs: np.ndarray) -> None:
+        for player, part in zip(self.players, np.split(obs, len(self.players)), strict=True):
+            player.show(part)
+
+    def play(self, k: int = 0) -> None:
+        super().play(k)
+        self.parts[k].age.masked_fill_(self.players[k].reset, 0)
 
     def _run(self, name: str, *arguments: int) -> None:
         """`choose`, `play` or `learn`: from its graph on a GPU."""
@@ -121,17 +132,39 @@ class HybridAgent(DeviceAgent):
 
             Graphs(self).warm_up()
 
-    def actions(self) -> np.ndarray:
-        """The card's choice, on the host: the one wait of a tick. Everything enqueued before it is done, too."""
-        self._run("choose")
-        self.player.actions_host.copy_(self.player.actions, non_blocking=True)
+    def actions(self, k: int) -> np.ndarray:
+        """The card's choice for part k, on the host: the one wait of a tick. Everything enqueued before it is done, too."""
+        player = self.players[k]
+        self._run("choose", k)
+        player.actions_host.copy_(player.actions, non_blocking=True)
         self.report_host.copy_(self.report, non_blocking=True)
-        if self.device.type == "cuda":
-            torch.cuda.current_stream(self.device).synchronize()
+        if self._chosen is not None:
+            self._chosen.record(torch.cuda.current_stream(self.device))
+            self._chosen.synchronize()
         bad, loss = self.report_host[4].item(), self.report_host[3].item()
         if bad >= 0:
             raise DivergedError(int(bad), loss)
-        return self.player.actions_host.numpy()
+        return player.actions_host.numpy()
+
+    def send(self, actions: np.ndarray) -> None:
+        """Whose turn it is plays; the next turn is that of who has played longest."""
+        self.envs.send(self.turn, actions)
+        self.playing.append(self.turn)
+        self.turn = (self.turn + 1) % len(self.players)
+
+    def finish(self) -> tuple[int, tuple[GameEnd, ...]]:
+        """The step of who has played longest comes to the card: how many decisions it had, and which games ended."""
+        k = self.playing.pop(0)
+        return self.early.pop(k) if k in self.early else self._receive(k)
+
+    def _receive(self, k: int) -> tuple[int, tuple[GameEnd, ...]]:
+        step = self.envs.recv(k)
+        self.phases.end("env")
+        ours = k * self.envs.n_each
+        self.players[k].upload(step, [end.env - ours for end in step.ends])
+        self._run("play", k)
+        self.phases.end("store")
+        return int(np.count_nonzero(~step.reset)), step.ends
 
     def learn_owed(self) -> None:
         """The updates that are owed, as many at a time as share a target network."""
@@ -153,46 +186,65 @@ class HybridAgent(DeviceAgent):
     # ---- state: the card's, and the environments' own
 
     def get_state(self) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
+        """Who is at play is waited for; what its step brought is on the card and in `early` until its turn comes."""
+        self.phases.begin()
+        for k in self.playing:
+            if k not in self.early:
+                self.early[k] = self._receive(k)
         arrays, record = super().get_state()
         card = dict(arrays["agent"])
-        card |= {"obs": self.player.obs.cpu().numpy(), "away": self.player.away.cpu().numpy()}
-        return {**arrays, "agent": card, "envs": self.envs.get_state()}, record  # type: ignore[attr-defined]
+        for name in ("obs", "away"):
+            card[name] = np.concatenate([getattr(player, name).cpu().numpy() for player in self.players])
+        card["heads"] = np.concatenate([part.ring.head.cpu().numpy() for part in self.parts])
+        card["readable"] = np.concatenate([self.head.cpu().numpy(), self.filled.cpu().numpy()])
+        parts = {"turn": self.turn, "playing": self.playing, "early": {str(k): v for k, v in self.early.items()}}
+        return {**arrays, "agent": card, "envs": self.envs.get_state()}, {**record, "parts": parts}  # type: ignore[attr-defined]
 
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
         super().set_state({k: v for k, v in arrays.items() if k != "envs"}, record)
         self.envs.set_state(arrays["envs"])  # type: ignore[attr-defined]
-        self.player.show(np.array(arrays["agent"]["obs"]))
-        self.player.away.copy_(torch.from_numpy(np.array(arrays["agent"]["away"])))
+        card = {k: np.array(arrays["agent"][k]) for k in ("obs", "away", "heads", "readable") if k in arrays["agent"]}
+        self._show(card["obs"])
+        for player, away in zip(self.players, np.split(card["away"], len(self.players)), strict=True):
+            player.away.copy_(torch.from_numpy(away))
+        # A checkpoint of before there were parts was taken with nobody at play.
+        now = int(self.ring.head)
+        heads, readable = card.get("heads", [now] * len(self.parts)), card.get("readable", [now, int(self.ring.filled)])
+        for part, head in zip(self.parts, heads, strict=True):
+            part.ring.head.fill_(int(head))
+        self.head.fill_(int(readable[0]))
+        self.filled.fill_(int(readable[1]))
+        parts = record.get("parts", {"turn": 0, "playing": [], "early": {}})
+        self.turn, self.playing = int(parts["turn"]), [int(k) for k in parts["playing"]]
+        self.early = {int(k): (int(n), tuple(GameEnd(*end) for end in ends)) for k, (n, ends) in parts["early"].items()}
 
     def close(self) -> None:
-        self.player.envs.close()
+        self.envs.close()  # type: ignore[attr-defined]
 
 
 def ticks(agent: HybridAgent) -> Iterator[Tick]:
-    """Endless; between two ticks nothing is under way but updates on the card."""
+    """Endless; between two ticks nothing is under way but updates on the card and the steps of other parts."""
     a, clock, phases = agent, agent.clock, agent.phases
     while True:
         phases.begin()
         epsilon = clock.epsilon()
-        actions = a.actions()
+        actions = a.actions(a.turn)
         phases.end("act")
-        a.player.envs.send(actions)
+        a.send(actions)
         phases.end("env")
         a.learn_owed()
         phases.end("learn")
-        step = a.player.envs.recv()
-        phases.end("env")
-        a.player.upload(step)
-        a._run("play")
-        clock.count_steps(int(np.count_nonzero(~step.reset)))
-        phases.end("store")
+        if len(a.playing) < len(a.players):  # at the very start: the other parts begin, too
+            continue
+        decided, ends = a.finish()
+        clock.count_steps(decided)
         loss = a.report_host[3].float() if clock.updates else None
-        yield Tick(clock.steps, clock.updates, epsilon, loss, step.ends)
+        yield Tick(clock.steps, clock.updates, epsilon, loss, ends)
 
 
 def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     """Environments on the host, the rest on the card (or, slower, on the CPU: for tests)."""
-    from dqnitro.envs import env_kind, make_envs
+    from dqnitro.envs import env_kind
 
     if env_kind(config.env_id) == "vector":
         raise ConfigError(f"runner hybrid stores frames, {config.env_id} shows none", "use --runner inline")
@@ -204,7 +256,7 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     if config.torch_threads or device.type == "cuda":
         # On the host torch only moves frames; threads of its own would spin on the cores that play.
         torch.set_num_threads(config.torch_threads or 1)
-    envs = make_envs(config)
+    envs = make_env_parts(config)
     try:
         agent = HybridAgent(config, envs, device)
         agent.prepare()

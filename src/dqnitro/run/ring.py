@@ -10,6 +10,7 @@ and environments without looking, and gives such draws, a few in a hundred, the 
 
 from __future__ import annotations
 
+import copy
 from typing import NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from dqnitro.dqn import Batch
 
+COLUMNS = ("frames", "action", "reward", "done", "cut", "valid", "age")  # (slots, environments, ...)
 GUARD = 8  # slots next to the one being written that are never sampled: play goes on while the learner reads
 
 
@@ -47,6 +49,7 @@ class Ring:
         if slots < 4 * GUARD:
             raise ValueError(f"{slots} slots are too few. hint: at least {4 * GUARD} times the number of environments")
         self.slots, self.n, self.stack, self.deep = slots, n, stack, deep
+        self.first, self.width = 0, n  # its environments are those from number `first` on, among `width`
         shape = (size // 4, size // 4, 16) if deep else (size, size)
         self.frames = torch.zeros((slots, n, *shape), dtype=torch.uint8, device=device)
         self.action = torch.zeros((slots, n), dtype=torch.int64, device=device)
@@ -58,11 +61,21 @@ class Ring:
         self.head = torch.zeros(1, dtype=torch.int64, device=device)
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)  # slots with a decision in them
         self._back = torch.arange(stack - 1, -1, -1, device=device)
+        self._rows = self.frames.view(slots * n, *shape)  # all frames, also those of other parts
 
     @property
     def bytes_per_transition(self) -> float:
-        kept = (self.frames, self.action, self.reward, self.done, self.cut, self.valid, self.age)
+        kept = (getattr(self, name) for name in COLUMNS)
         return sum(t.numel() * t.element_size() for t in kept) / (self.slots * self.n)
+
+    def part(self, first: int, n: int) -> Ring:
+        """n environments from number `first` on, as a ring that is written by itself: the same memory, another `head`."""
+        part = copy.copy(self)
+        part.first, part.n = first, n
+        for name in COLUMNS:
+            setattr(part, name, getattr(self, name)[:, first : first + n])
+        part.head, part.filled = self.head.clone(), self.filled.clone()
+        return part
 
     def see(self, frame: Tensor, age: Tensor) -> None:
         """The newest frame (n, height, width) of the current observation."""
@@ -84,12 +97,11 @@ class Ring:
     def rows(self, t: Tensor, env: Tensor) -> tuple[Tensor, Tensor]:
         """Where the frames of the observations at slots t lie, and which of them are not from before the game began."""
         slot = (t[:, None] - self._back) % self.slots
-        return slot * self.n + env[:, None], self._back <= self.age[t, env][:, None]
+        return slot * self.width + (env + self.first)[:, None], self._back <= self.age[t, env][:, None]
 
     def fetch(self, rows: Tensor) -> Tensor:
         """The frames in these rows, as they are stored: whole frames are copied, at the speed of memory."""
-        frames = self.frames.view(self.slots * self.n, *self.frames.shape[2:])
-        return frames.index_select(0, rows.flatten()).view(*rows.shape, *frames.shape[1:])
+        return self._rows.index_select(0, rows.flatten()).view(*rows.shape, *self._rows.shape[1:])
 
     def assemble(self, frames: Tensor, seen: Tensor) -> Tensor:
         """Observations (B, stack, ...) out of their frames: those from before the game began are black."""
@@ -141,5 +153,4 @@ class Ring:
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint needs."""
-        names = ("frames", "action", "reward", "done", "cut", "valid", "age", "head", "filled")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*COLUMNS, "head", "filled")}

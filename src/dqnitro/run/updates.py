@@ -27,15 +27,15 @@ class Updates:
     def __init__(self, agent: DeviceAgent) -> None:
         self.agent = a = agent
         c, learner, ring = a.config, a.learner, a.ring
-        # Compiled code knows its sizes: groups of one size, and single updates for what is left.
-        self.group = max(1, min(MOST_TOGETHER, int(c.n_envs / c.steps_per_update)))
+        # Compiled code knows its sizes: groups of one size (what a part's step owes), and single updates for what is left.
+        self.group = max(1, min(MOST_TOGETHER, int(c.n_envs / len(a.players) / c.steps_per_update)))
         self.own: OwnKernels | None = None
         if "own-kernels" in c.wrappers:
             if why := own_kernels_need(c):
                 raise ConfigError(f"wrapper own-kernels: {why}", "use --without own-kernels")
             from dqnitro.learn.own_kernels import OwnKernels
 
-            self.own = OwnKernels(c, learner, ring, a.player.n_actions, self.group)
+            self.own = OwnKernels(c, learner, ring, a.players[0].n_actions, self.group)
             return
 
         def target_values(frames: Tensor, seen: Tensor) -> Tensor:

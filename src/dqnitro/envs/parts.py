@@ -1,0 +1,92 @@
+"""Environments in parts that take turns: the cores play one while somebody looks at what another brought.
+
+Whoever sends to all parts, and then receives from and sends to one after the other, keeps the cores busy all the time. Which game an
+environment plays depends on its number alone, so parts play what all of them together would play.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dqnitro.config import Config
+from dqnitro.envs.base import Envs, Step
+from dqnitro.errors import ConfigError
+
+
+class EnvParts:
+    """Parts of equal size, in the order of the environments' numbers."""
+
+    def __init__(self, parts: Sequence[Envs]) -> None:
+        self.parts = tuple(parts)
+        self.n_each = self.parts[0].spec.n_envs
+        self.spec = replace(self.parts[0].spec, n_envs=self.n_each * len(self.parts))
+
+    def reset(self) -> np.ndarray:
+        return np.concatenate([part.reset() for part in self.parts])
+
+    def send(self, k: int, actions: np.ndarray) -> None:
+        """Start a step of part k."""
+        self.parts[k].send(actions)
+
+    def recv(self, k: int) -> Step:
+        """Finish the step of part k. Arrays are those of the part; who ended is numbered among all."""
+        step = self.parts[k].recv()
+        if k and step.ends:
+            ends = tuple(end._replace(env=end.env + k * self.n_each) for end in step.ends)
+            step = step._replace(ends=ends)
+        return step
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """What one part with all environments would save."""
+        states = [part.get_state() for part in self.parts]
+        return {key: np.concatenate([state[key] for state in states]) for key in states[0]}
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        steps = np.array(state["steps"], np.int64)
+        if len(steps) != self.spec.n_envs:
+            return self.parts[0].set_state(state)  # which says what is wrong
+        lengths = [int(s.sum()) for s in np.split(steps, len(self.parts))]
+        shown = []
+        for k, part in enumerate(self.parts):
+            ours = slice(k * self.n_each, (k + 1) * self.n_each)
+            played = slice(sum(lengths[:k]), sum(lengths[: k + 1]))
+            mine = {key: array[played if key == "actions" else ours] for key, array in state.items()}
+            shown.append(part.set_state(mine))
+        return np.concatenate(shown)
+
+    def close(self) -> None:
+        for part in self.parts:
+            part.close()
+
+
+def count_parts(config: Config) -> int:
+    """How many parts the runner hybrid makes of the environments: what the config says, or what is useful."""
+    if config.env_parts == 0:
+        return 2 if config.envs == "console" and config.n_envs % 2 == 0 else 1
+    if config.env_parts > 1 and config.envs != "console":
+        raise ConfigError(
+            f"env_parts {config.env_parts} needs the console, got envs {config.envs}", "use --envs console"
+        )
+    if config.n_envs % config.env_parts:
+        raise ConfigError(
+            f"{config.n_envs} environments cannot be divided into {config.env_parts} equal parts", "change --env-parts"
+        )
+    return config.env_parts
+
+
+def make_env_parts(config: Config) -> EnvParts:
+    """The environments that `config` describes, in as many parts as it says."""
+    from dqnitro.envs import atari_game, make_envs
+
+    count, game = count_parts(config), atari_game(config.env_id)
+    if count == 1 or game is None:
+        return EnvParts([make_envs(config)])
+    from dqnitro.envs.ale import make_console_engines
+    from dqnitro.envs.games import Games
+
+    each = config.replace(n_envs=config.n_envs // count)
+    engines = make_console_engines(game, config, count)
+    return EnvParts([Games(e, each, is_image=True, frames_per_step=config.frame_skip) for e in engines])
