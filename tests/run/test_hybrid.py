@@ -125,8 +125,9 @@ def test_updates_made_together_are_the_updates_made_one_by_one(double, monkeypat
         assert agent.updates.group == 8 and agent.updates.parts(19) == [8, 8, 1, 1, 1]
         while next(ticks).steps < 390:  # nothing learned yet
             pass
-        agent.head.copy_(agent.ring.head), agent.filled.copy_(agent.ring.filled)
-        draws = [agent.ring.draw(32, 3, agent.head, agent.filled) for _ in range(8)]
+        part = agent.parts[0]
+        part.head.copy_(agent.ring.head), part.filled.copy_(agent.ring.filled)
+        draws = [agent.ring.draw(32, 3, part.head, part.filled) for _ in range(8)]
         for size in sizes:
             taken, draws = draws[:size], draws[size:]
             monkeypatch.setattr(

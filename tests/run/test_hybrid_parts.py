@@ -60,8 +60,9 @@ def test_what_is_learned_from_is_what_the_environments_showed(parts):
     assert len(agent.players) == parts
     seen, run, ring, newest = record(agent), agent.updates.run, agent.ring, []
 
-    def checked(k):
-        head, size = int(agent.head), int(agent.filled.clamp(max=ring.slots - 8)) - 3 - 4
+    def checked(k, part):
+        readable = agent.parts[part]
+        head, size = int(readable.head), int(readable.filled.clamp(max=ring.slots - 8)) - 3 - 4
         back = torch.arange(size).repeat_interleave(N)
         env = torch.arange(N).repeat(size)
         t = (head - 3 - back) % ring.slots
@@ -90,7 +91,7 @@ def test_what_is_learned_from_is_what_the_environments_showed(parts):
             if bootstrap:
                 assert torch.equal(batch.obs_t[row], blocks(story[first + steps]["obs"]))
         newest.append(moment)
-        run(k)
+        run(k, part)
 
     choose = agent.choose
 
@@ -144,6 +145,32 @@ def test_parts_play_what_the_environments_together_would_play():
     # and each goes on from what the other saved
     assert np.array_equal(whole.set_state(b), halves.set_state(a))
     whole.close(), halves.close()
+
+
+def test_each_part_acts_on_what_was_learned_after_its_last_turn():
+    """So a choice never waits for the updates that follow the other part's turn."""
+    agent, ticks = make_run(BREAKOUT.replace(steps_per_update=1.0))
+    values, learn_owed, newest = agent.values, agent.learn_owed, {}
+    acted = []
+
+    def parameters(network):
+        return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+    def watched_values(k=0):
+        acted.append((torch.equal(parameters(agent.acting.weights[k]), newest[k]), agent.clock.updates))
+        return values(k)
+
+    def watched_learn(k):
+        learn_owed(k)
+        newest[k] = parameters(agent.learner.online)
+
+    newest = dict.fromkeys(range(2), parameters(agent.learner.online))
+    agent.values, agent.learn_owed = watched_values, watched_learn
+    for _ in range(150):
+        next(ticks)
+    assert all(same for same, _ in acted) and acted[-1][1] > 50
+    assert not torch.equal(newest[0], newest[1])
+    agent.close()
 
 
 @pytest.mark.parametrize("stop_at", [1, 2, 61, 62])

@@ -191,7 +191,7 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
 
     agent = DeviceAgent(config, device, [NoGames(config, n_actions, device)])
     fill(agent.ring, n_actions)
-    agent.filled.copy_(agent.ring.filled)
+    agent.parts[0].filled.copy_(agent.ring.filled)
     together, learned = MOST_TOGETHER if device.type == "cuda" else 1, 0.0
 
     start: Callable[[], None] = functools.partial(agent.learn, together)

@@ -125,10 +125,15 @@ class OwnKernels:
         self.target_weights.first.copy_(self.weights.first)
         self.target_weights.hidden.copy_(self.weights.hidden)
 
-    def act(self, ring: Ring) -> Tensor:
+    def copy_weights(self) -> Packed:
+        """The packed weights as they are now, with outputs of their own."""
+        copy = self.masters.packed(self.online)
+        return copy._replace(outputs=tuple(x.detach().clone() for x in copy.outputs))
+
+    def act(self, ring: Ring, weights: Packed) -> Tensor:
         """Values of the current observations in the ring, or in a part of it."""
         rows, seen = ring.rows(ring.head.expand(ring.n), self._envs[: ring.n])
-        return self._values(self.weights, rows, seen, self.acting, self.values_acting)
+        return self._values(weights, rows, seen, self.acting, self.values_acting)
 
     def learn(self, t: Tensor, env: Tensor) -> Tensor:
         """One update for each `batch` of transitions that begin at slots t of environments env; the losses."""

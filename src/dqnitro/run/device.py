@@ -28,23 +28,13 @@ from dqnitro.learn.learner import Learner
 from dqnitro.learn.wrappers import wrap
 from dqnitro.loop import Phases, Tick, make_clock
 from dqnitro.run.machines import Machines
+from dqnitro.run.parts import Acting, Part
 from dqnitro.run.ring import Ring
 from dqnitro.run.updates import Updates
 
 STEPS_PER_GRAPH = 16
 MOST_ENDS = 4096  # games that may end in one graph
 REPORT = 5  # numbers that come back with every graph: steps, updates, ends, loss, first bad update
-
-
-class Part:
-    """Environments that choose and play together, from number `first` on: what is known of them, as views of the agent's tensors."""
-
-    def __init__(self, agent: DeviceAgent, ring: Ring) -> None:
-        self.ring, self.first = ring, ring.first
-        mine = slice(ring.first, ring.first + ring.n)
-        self.age, self.score, self.length = agent.age[mine], agent.score[mine], agent.length[mine]
-        self.was_away = agent.was_away[mine]
-        self.numbers = torch.arange(mine.start, mine.stop, device=agent.device).float()
 
 
 class DeviceAgent:
@@ -89,12 +79,14 @@ class DeviceAgent:
         self.score = torch.zeros(n, device=device)
         self.length = torch.zeros(n, dtype=torch.int64, device=device)
         self.was_away = torch.zeros(n, dtype=torch.bool, device=device)
-        self.head, self.filled = self.ring.head.clone(), self.ring.filled.clone()
+        # Random numbers of the choices and of the updates, where they are not torch's own.
+        self.chances: dict[str, torch.Generator] = {}
         each = n // len(self.players)
         rings = [self.ring] if each == n else [self.ring.part(first, each) for first in range(0, n, each)]
         # The last one is behind the others: up to its head all of them have been.
         rings[-1].head, rings[-1].filled = self.ring.head, self.ring.filled
         self.parts = tuple(Part(self, ring) for ring in rings)
+        self.acting = Acting(self.learner.online, self.updates.own, len(self.parts))
         self.report = torch.zeros(REPORT, dtype=torch.float64, device=device)
         self.report[4] = -1
         # environment, score, steps; the last row takes what is no end
@@ -118,24 +110,24 @@ class DeviceAgent:
     def values(self, k: int = 0) -> Tensor:
         """What the online network makes of the current observations of part k, (n, n_actions)."""
         if self.updates.own is not None:
-            return self.updates.own.act(self.parts[k].ring)
-        return dqn.q_values(self._act(self.learner.online, self.players[k].obs), self.learner._atoms)
+            return self.updates.own.act(self.parts[k].ring, self.acting.weights[k])
+        return dqn.q_values(self._act(self.acting.weights[k], self.players[k].obs), self.learner._atoms)
 
     def choose(self, k: int = 0) -> None:
-        """Part k looks and decides; when all parts have looked, what the updates may read is fixed anew."""
+        """Part k looks and decides; what the updates after it may read is fixed."""
         part, player = self.parts[k], self.players[k]
         here = player.away == 0
         part.ring.see(player.obs[:, -1], part.age)
         greedy = self.values(k).argmax(1)
-        explore = torch.rand(len(here), device=self.device) < self._epsilon()
-        chance = torch.randint(0, player.n_actions, (len(here),), device=self.device)
-        actions = torch.where(explore, chance, greedy)
+        chance: dict[str, Any] = {"device": self.device, "generator": self.chances.get("choose")}
+        explore = torch.rand(len(here), **chance) < self._epsilon()
+        actions = torch.where(explore, torch.randint(0, player.n_actions, (len(here),), **chance), greedy)
         player.actions.copy_(actions)
         part.ring.decide(actions, here)
         part.was_away.copy_(~here)
-        if part is self.parts[-1]:
-            self.head.copy_(self.ring.head)
-            self.filled.copy_(self.ring.filled)
+        last = self.parts[-1]
+        part.head.copy_(self.ring.head if part is last else last.head)
+        part.filled.copy_(self.ring.filled if part is last else last.filled)
 
     def play(self, k: int = 0) -> None:
         """One step of every machine of part k that is here, and the book-keeping of its games."""
@@ -163,10 +155,10 @@ class DeviceAgent:
         self.age.masked_fill_((before != 0) & (self.player.away == 0), 0)
         self.report[2].zero_()
 
-    def learn(self, k: int = 1) -> None:
+    def learn(self, k: int = 1, part: int = -1) -> None:
         """k updates."""
         for group in self.updates.parts(k):
-            self.updates.run(group)
+            self.updates.run(group, part)
 
     def sync_target(self) -> None:
         for to, of in zip(self.learner.target.parameters(), self.learner.online.parameters(), strict=True):

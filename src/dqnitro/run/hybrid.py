@@ -5,7 +5,8 @@ starts the updates that are owed (one graph each); when a step is done, only its
 and the replay. The one wait of a tick is for the actions.
 
 With the console the environments are two parts that take turns: while the card chooses for one, the cores play the other. A
-tick is then a step of one part, and `turn` says whose actions are chosen next; all others are at play.
+tick is then a step of one part, and `turn` says whose actions are chosen next; all others are at play. Updates have a stream of their
+own on the card, so that a choice waits for none but those that followed the last turn of the same part (`parts.Acting`).
 
 Any environment part with images works, and the clock is the inline loop's: the same updates and target syncs are owed at the
 same steps. Random numbers are the card's, so it is another run of the same experiment, not the same run.
@@ -13,6 +14,7 @@ same steps. Random numbers are the card's, so it is another run of the same expe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -85,6 +87,29 @@ class HostPlayer:
         return self.reward, self.flags[0], self.flags[1], self.flags[3]
 
 
+class Streams:
+    """Play and learning on the card: side by side where there are parts that take turns, one after the other where there is one."""
+
+    def __init__(self, device: torch.device, parts: int) -> None:
+        self.device = device
+        self.play = torch.cuda.Stream(device, priority=-1)  # short, and somebody waits for it
+        self.learn = torch.cuda.Stream(device) if parts > 1 else self.play
+        self.learned = [torch.cuda.Event() for _ in range(parts)]  # the updates that followed a part's turn are done
+        # Graphs of a stream run one after the other and keep nothing in their memory, so one piece of it serves all.
+        self._pools = {name: torch.cuda.graph_pool_handle() for name in ("play", "learn")}
+
+    def of(self, name: str) -> tuple[torch.cuda.Stream, Any]:
+        """Where a part of the run belongs, and the memory of its graph. A graph's scratch memory is that of its stream."""
+        mine = "play" if name in ("choose", "play") else "learn"
+        return getattr(self, mine), self._pools[mine]
+
+    def join(self) -> None:
+        """What somebody else starts on the card from now on comes after all that is under way."""
+        current = torch.cuda.current_stream(self.device)
+        current.wait_stream(self.play)
+        current.wait_stream(self.learn)
+
+
 class HybridAgent(DeviceAgent):
     """Half of the run on the card, half on the host."""
 
@@ -97,54 +122,87 @@ class HybridAgent(DeviceAgent):
         self.turn = 0  # whose actions are chosen next
         self.playing: list[int] = []  # who is at play, in the order of their turns
         self.early: dict[int, tuple[int, tuple[GameEnd, ...]]] = {}  # of them, who was finished before its turn came
-        self.report_host = torch.zeros(self.report.shape, dtype=self.report.dtype, pin_memory=device.type == "cuda")
-        # Who waits for the card while others play leaves its core to them; alone, it looks again and again, which is quicker.
-        self._chosen = torch.cuda.Event(blocking=len(self.players) > 1) if device.type == "cuda" else None
+        pin = device.type == "cuda"
+        self.report_host = torch.zeros(self.report.shape, dtype=self.report.dtype, pin_memory=pin)
+        self._epsilon_host = torch.zeros(1, dtype=torch.float64, pin_memory=pin)
+        self._epsilon_there = torch.zeros(1, dtype=torch.float64, device=device)
+        # Choices and updates run side by side, so each have random numbers of their own.
+        self.chances = {name: torch.Generator(device) for name in ("choose", "learn")}
+        for i, chance in enumerate(self.chances.values()):
+            chance.manual_seed(2 * config.seed + i)
+        self.refreshed = [0] * len(self.players)  # updates in the weights that a part acts with
         self._graphs: dict[tuple[Any, ...], Any] = {}
-        # They run one after the other and keep nothing in it, so one piece of memory serves all.
-        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+        self._on_card = Streams(device, len(self.players)) if device.type == "cuda" else None
 
     def _show(self, obs: np.ndarray) -> None:
         for player, part in zip(self.players, np.split(obs, len(self.players)), strict=True):
             player.show(part)
+
+    def _epsilon(self) -> Tensor:
+        """By the host's clock, which counts a step when its turn has come; the card may have seen it earlier."""
+        return self._epsilon_there
 
     def play(self, k: int = 0) -> None:
         super().play(k)
         self.parts[k].age.masked_fill_(self.players[k].reset, 0)
 
     def _run(self, name: str, *arguments: int) -> None:
-        """`choose`, `play` or `learn`: from its graph on a GPU."""
+        """`choose`, `play`, `learn` or `refresh`: from its graph on a GPU."""
         part = getattr(self, name)
-        if self.device.type != "cuda":
+        if self._on_card is None:
             part(*arguments)
             return
+        stream, pool = self._on_card.of(name)
         key = name, *arguments
-        if key not in self._graphs:
-            self._graphs[key] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graphs[key], pool=self._pool):
-                part(*arguments)
-        self._graphs[key].replay()
+        with torch.cuda.stream(stream):
+            if key not in self._graphs:
+                graph = torch.cuda.CUDAGraph()
+                if name in self.chances:
+                    graph.register_generator_state(self.chances[name])
+                with torch.cuda.graph(graph, pool=pool, stream=stream):
+                    part(*arguments)
+                self._graphs[key] = graph
+            self._graphs[key].replay()
+
+    def refresh(self, k: int) -> None:
+        self.acting.refresh(k)
 
     def prepare(self) -> None:
         """Compile before the clock runs; recording changes nothing, so the graphs can wait for their first use."""
         if self.device.type == "cuda":
             from dqnitro.run.device import Graphs
 
+            before = {name: chance.get_state() for name, chance in self.chances.items()}
             Graphs(self).warm_up()
+            for name, state in before.items():
+                self.chances[name].set_state(state)
+            torch.cuda.synchronize(self.device)
 
     def actions(self, k: int) -> np.ndarray:
-        """The card's choice for part k, on the host: the one wait of a tick. Everything enqueued before it is done, too."""
+        """The card's choice for part k, on the host: the one wait of a tick."""
         player = self.players[k]
-        self._run("choose", k)
-        player.actions_host.copy_(player.actions, non_blocking=True)
-        self.report_host.copy_(self.report, non_blocking=True)
-        if self._chosen is not None:
-            self._chosen.record(torch.cuda.current_stream(self.device))
-            self._chosen.synchronize()
+        self._epsilon_host.fill_(self.clock.epsilon())
+        with self._playing_stream() as card:
+            if card is not None:
+                card.play.wait_event(card.learned[k])
+            self._epsilon_there.copy_(self._epsilon_host, non_blocking=True)
+            self._run("choose", k)
+            player.actions_host.copy_(player.actions, non_blocking=True)
+            self.report_host.copy_(self.report, non_blocking=True)
+            if card is not None:
+                card.play.synchronize()
         bad, loss = self.report_host[4].item(), self.report_host[3].item()
         if bad >= 0:
             raise DivergedError(int(bad), loss)
         return player.actions_host.numpy()
+
+    @contextlib.contextmanager
+    def _playing_stream(self) -> Iterator[Streams | None]:
+        if self._on_card is None:
+            yield None
+            return
+        with torch.cuda.stream(self._on_card.play):
+            yield self._on_card
 
     def send(self, actions: np.ndarray) -> None:
         """Whose turn it is plays; the next turn is that of who has played longest."""
@@ -161,27 +219,33 @@ class HybridAgent(DeviceAgent):
         step = self.envs.recv(k)
         self.phases.end("env")
         ours = k * self.envs.n_each
-        self.players[k].upload(step, [end.env - ours for end in step.ends])
-        self._run("play", k)
+        with self._playing_stream():
+            self.players[k].upload(step, [end.env - ours for end in step.ends])
+            self._run("play", k)
         self.phases.end("store")
         return int(np.count_nonzero(~step.reset)), step.ends
 
-    def learn_owed(self) -> None:
-        """The updates that are owed, as many at a time as share a target network."""
+    def learn_owed(self, k: int) -> None:
+        """The updates that are owed, as many at a time as share a target network; then part k acts with what was learned."""
         clock, together = self.clock, 0
         while clock.owes_update():
             if clock.owes_sync():
-                self._learn(together)
+                self._learn(together, k)
                 together = 0
-                self.sync_target()
+                self._run("sync_target")
                 clock.count_sync()
             clock.count_update()
             together += 1
-        self._learn(together)
+        self._learn(together, k)
+        if self.refreshed[k] != clock.updates:
+            self._run("refresh", k)
+            self.refreshed[k] = clock.updates
+        if self._on_card is not None:
+            self._on_card.learned[k].record(self._on_card.learn)
 
-    def _learn(self, k: int) -> None:
-        for group in self.updates.parts(k):
-            self._run("learn", group)
+    def _learn(self, updates: int, k: int) -> None:
+        for group in self.updates.parts(updates):
+            self._run("learn", group, k)
 
     # ---- state: the card's, and the environments' own
 
@@ -196,27 +260,39 @@ class HybridAgent(DeviceAgent):
         for name in ("obs", "away"):
             card[name] = np.concatenate([getattr(player, name).cpu().numpy() for player in self.players])
         card["heads"] = np.concatenate([part.ring.head.cpu().numpy() for part in self.parts])
-        card["readable"] = np.concatenate([self.head.cpu().numpy(), self.filled.cpu().numpy()])
+        card["readable"] = np.array([[int(part.head), int(part.filled)] for part in self.parts])
+        card |= {f"chance.{name}": chance.get_state().numpy() for name, chance in self.chances.items()}
+        card |= self.acting.get_state()
         parts = {"turn": self.turn, "playing": self.playing, "early": {str(k): v for k, v in self.early.items()}}
         return {**arrays, "agent": card, "envs": self.envs.get_state()}, {**record, "parts": parts}  # type: ignore[attr-defined]
 
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
         super().set_state({k: v for k, v in arrays.items() if k != "envs"}, record)
         self.envs.set_state(arrays["envs"])  # type: ignore[attr-defined]
-        card = {k: np.array(arrays["agent"][k]) for k in ("obs", "away", "heads", "readable") if k in arrays["agent"]}
+        card = {k: np.array(v) for k, v in arrays["agent"].items() if not k.startswith("ring.")}
         self._show(card["obs"])
         for player, away in zip(self.players, np.split(card["away"], len(self.players)), strict=True):
             player.away.copy_(torch.from_numpy(away))
         # A checkpoint of before there were parts was taken with nobody at play.
-        now = int(self.ring.head)
-        heads, readable = card.get("heads", [now] * len(self.parts)), card.get("readable", [now, int(self.ring.filled)])
-        for part, head in zip(self.parts, heads, strict=True):
+        now, filled = int(self.ring.head), int(self.ring.filled)
+        heads, readable = (
+            card.get("heads", [now] * len(self.parts)),
+            card.get("readable", [(now, filled)] * len(self.parts)),
+        )
+        for part, head, (seen, full) in zip(self.parts, heads, readable, strict=True):
             part.ring.head.fill_(int(head))
-        self.head.fill_(int(readable[0]))
-        self.filled.fill_(int(readable[1]))
+            part.head.fill_(int(seen))
+            part.filled.fill_(int(full))
+        for name, chance in self.chances.items():
+            if (kept := card.get(f"chance.{name}")) is not None:
+                chance.set_state(torch.from_numpy(kept))
+        self.acting.set_state(card)
+        self.refreshed = [-1] * len(self.parts)
         parts = record.get("parts", {"turn": 0, "playing": [], "early": {}})
         self.turn, self.playing = int(parts["turn"]), [int(k) for k in parts["playing"]]
         self.early = {int(k): (int(n), tuple(GameEnd(*end) for end in ends)) for k, (n, ends) in parts["early"].items()}
+        if self._on_card is not None:
+            torch.cuda.synchronize(self.device)
 
     def close(self) -> None:
         self.envs.close()  # type: ignore[attr-defined]
@@ -228,16 +304,19 @@ def ticks(agent: HybridAgent) -> Iterator[Tick]:
     while True:
         phases.begin()
         epsilon = clock.epsilon()
-        actions = a.actions(a.turn)
+        k = a.turn
+        actions = a.actions(k)
         phases.end("act")
         a.send(actions)
         phases.end("env")
-        a.learn_owed()
+        a.learn_owed(k)
         phases.end("learn")
         if len(a.playing) < len(a.players):  # at the very start: the other parts begin, too
             continue
         decided, ends = a.finish()
         clock.count_steps(decided)
+        if a._on_card is not None:
+            a._on_card.join()
         loss = a.report_host[3].float() if clock.updates else None
         yield Tick(clock.steps, clock.updates, epsilon, loss, ends)
 

@@ -11,7 +11,7 @@ and environments without looking, and gives such draws, a few in a hundred, the 
 from __future__ import annotations
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,12 +116,14 @@ class Ring:
         rows, seen = self.rows(t, env)
         return self.assemble(self.fetch(rows), seen)
 
-    def draw(self, batch: int, n_step: int, head: Tensor, filled: Tensor) -> tuple[Tensor, Tensor]:
+    def draw(
+        self, batch: int, n_step: int, head: Tensor, filled: Tensor, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Slots and environments of `batch` transitions. `head` and `filled` are copies: play may be moving the real ones."""
-        device = self.frames.device
+        chance: dict[str, Any] = {"device": self.frames.device, "generator": generator}
         size = (filled.clamp(max=self.slots - GUARD) - n_step - self.stack).clamp(min=1)
-        back = (torch.rand(batch, device=device) * size).long()
-        return (head - n_step - back) % self.slots, torch.randint(0, self.n, (batch,), device=device)
+        back = (torch.rand(batch, **chance) * size).long()
+        return (head - n_step - back) % self.slots, torch.randint(0, self.n, (batch,), **chance)
 
     def look_up(self, t: Tensor, env: Tensor, n_step: int, gamma: float) -> Drawn:
         """The transitions that begin at slots t, without their pictures."""

@@ -64,11 +64,11 @@ class Updates:
         """k updates as groups."""
         return [self.group] * (k // self.group) + [1] * (k % self.group)
 
-    def run(self, k: int) -> None:
-        """k updates; nothing here waits for the card."""
-        a = self.agent
+    def run(self, k: int, part: int = -1) -> None:
+        """k updates on what that part's choice has left to read; nothing here waits for the card."""
+        a, readable = self.agent, self.agent.parts[part]
         c, learner, size = a.config, a.learner, a.config.batch_size
-        t, env = a.ring.draw(k * size, c.n_step, a.head, a.filled)
+        t, env = a.ring.draw(k * size, c.n_step, readable.head, readable.filled, a.chances.get("learn"))
         if self.own is not None:
             self._report(self.own.learn(t, env))
             return
