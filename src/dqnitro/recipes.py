@@ -23,10 +23,10 @@ SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `
 ON_GPU: dict[str, Any] = {
     "n_envs": 64, "batch_size": 256, "steps_per_update": 12.8, "n_step": 5, "double": True, "dueling": True, "loss": "huber",
     "learning_rate": 5e-4, "adam_epsilon": 1.5e-4, "target_sync_steps": 4_096, "first_fill_steps": 10_000,
-    "replay_capacity": 400_000, "epsilon_decay_steps": 100_000, "epsilon_end": 0.01,
+    "replay_capacity": 100_000, "epsilon_decay_steps": 100_000, "epsilon_end": 0.01,
 }  # fmt: skip
-# Measured on Pong alone (results/pong-h200.json); other games get the half of that learning rate and explore longer.
-UNSEEN_ON_GPU: dict[str, Any] = {"learning_rate": 2.5e-4, "epsilon_decay_steps": 250_000}
+# Measured on Pong alone (results/pong-h200.json); other games get the half of that learning rate, explore longer and remember more.
+UNSEEN_ON_GPU: dict[str, Any] = {"learning_rate": 2.5e-4, "epsilon_decay_steps": 250_000, "replay_capacity": 400_000}
 ON_DEVICE: dict[str, Any] = {
     "n_envs": 256
 }  # what is other where the card plays as well: it emulates many as quickly as few

@@ -27,8 +27,10 @@ def test_it_acts_on_what_its_environments_show():
             next(ticks)
             part, player = agent.parts[agent.turn], agent.players[agent.turn]
             part.ring.see(player.obs[:, -1], part.age)  # as `choose` begins
+            agent.acting.refresh(agent.turn)
             plain = agent._act(agent.learner.online, player.obs).squeeze(-1)
             torch.testing.assert_close(agent.values(agent.turn), plain.float(), rtol=0, atol=1e-2)
+            torch.cuda.synchronize()  # the runner's own streams wait for no other
         assert agent.clock.updates > 100
     finally:
         agent.close()

@@ -14,7 +14,6 @@ same steps. Random numbers are the card's, so it is another run of the same expe
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -64,18 +63,19 @@ class HostPlayer:
         """Whole stacks to the card: at the start and after a resume."""
         self.obs.copy_(torch.from_numpy(np.ascontiguousarray(obs)))
 
-    def upload(self, step: Step, ended: list[int]) -> None:
+    def take(self, step: Step, ended: list[int]) -> None:
+        """What a step has brought, where the card fetches it."""
         self._frame_host[:] = step.obs_t[:, -1]
         self._reward_host[:] = step.reward_t
         self._flags_host[:3] = step.terminated, step.truncated, step.reset
         self._flags_host[3] = False
         self._flags_host[3, ended] = True
-        self._there.copy_(self._here, non_blocking=True)
 
-    # ---- what `DeviceAgent.play` calls, on the card alone
+    # ---- what `DeviceAgent.play` calls; a graph can hold it
 
     def step(self) -> None:
-        """Push the new frames; a new game's stack is black but for its first frame."""
+        """Fetch the new frames and push them; a new game's stack is black but for its first frame."""
+        self._there.copy_(self._here, non_blocking=True)
         reset = self.flags[2]
         older = self.obs[:, 1:].clone().masked_fill_(reset[:, None, None, None], 0)
         self.obs[:, :-1].copy_(older)
@@ -95,6 +95,7 @@ class Streams:
         self.play = torch.cuda.Stream(device, priority=-1)  # short, and somebody waits for it
         self.learn = torch.cuda.Stream(device) if parts > 1 else self.play
         self.learned = [torch.cuda.Event() for _ in range(parts)]  # the updates that followed a part's turn are done
+        self._played = torch.cuda.Event()
         # Graphs of a stream run one after the other and keep nothing in their memory, so one piece of it serves all.
         self._pools = {name: torch.cuda.graph_pool_handle() for name in ("play", "learn")}
 
@@ -103,11 +104,12 @@ class Streams:
         mine = "play" if name in ("choose", "play") else "learn"
         return getattr(self, mine), self._pools[mine]
 
-    def join(self) -> None:
-        """What somebody else starts on the card from now on comes after all that is under way."""
+    def join(self, k: int) -> None:
+        """What somebody else starts on the card from now on comes after all that is under way; k had the last turn."""
         current = torch.cuda.current_stream(self.device)
-        current.wait_stream(self.play)
-        current.wait_stream(self.learn)
+        self._played.record(self.play)
+        current.wait_event(self._played)
+        current.wait_event(self.learned[k])
 
 
 class HybridAgent(DeviceAgent):
@@ -142,12 +144,26 @@ class HybridAgent(DeviceAgent):
         """By the host's clock, which counts a step when its turn has come; the card may have seen it earlier."""
         return self._epsilon_there
 
+    def choose(self, k: int = 0) -> None:
+        """As on the card alone, with what the host has to know brought to it, and the other way round."""
+        player = self.players[k]
+        self._epsilon_there.copy_(self._epsilon_host, non_blocking=True)
+        super().choose(k)
+        player.actions_host.copy_(player.actions, non_blocking=True)
+        self.report_host.copy_(self.report, non_blocking=True)
+
     def play(self, k: int = 0) -> None:
         super().play(k)
         self.parts[k].age.masked_fill_(self.players[k].reset, 0)
 
+    def learn(self, k: int = 1, part: int = -1, last: int = 0) -> None:
+        """After the `last` updates that follow a part's turn, it acts with what was learned."""
+        super().learn(k, part)
+        if last:
+            self.acting.refresh(part)
+
     def _run(self, name: str, *arguments: int) -> None:
-        """`choose`, `play`, `learn` or `refresh`: from its graph on a GPU."""
+        """`choose`, `play`, `learn` or `sync_target`: from its graph on a GPU."""
         part = getattr(self, name)
         if self._on_card is None:
             part(*arguments)
@@ -164,9 +180,6 @@ class HybridAgent(DeviceAgent):
                 self._graphs[key] = graph
             self._graphs[key].replay()
 
-    def refresh(self, k: int) -> None:
-        self.acting.refresh(k)
-
     def prepare(self) -> None:
         """Compile before the clock runs; recording changes nothing, so the graphs can wait for their first use."""
         if self.device.type == "cuda":
@@ -180,29 +193,17 @@ class HybridAgent(DeviceAgent):
 
     def actions(self, k: int) -> np.ndarray:
         """The card's choice for part k, on the host: the one wait of a tick."""
-        player = self.players[k]
+        card = self._on_card
         self._epsilon_host.fill_(self.clock.epsilon())
-        with self._playing_stream() as card:
-            if card is not None:
-                card.play.wait_event(card.learned[k])
-            self._epsilon_there.copy_(self._epsilon_host, non_blocking=True)
-            self._run("choose", k)
-            player.actions_host.copy_(player.actions, non_blocking=True)
-            self.report_host.copy_(self.report, non_blocking=True)
-            if card is not None:
-                card.play.synchronize()
+        if card is not None:
+            card.play.wait_event(card.learned[k])
+        self._run("choose", k)
+        if card is not None:
+            card.play.synchronize()
         bad, loss = self.report_host[4].item(), self.report_host[3].item()
         if bad >= 0:
             raise DivergedError(int(bad), loss)
-        return player.actions_host.numpy()
-
-    @contextlib.contextmanager
-    def _playing_stream(self) -> Iterator[Streams | None]:
-        if self._on_card is None:
-            yield None
-            return
-        with torch.cuda.stream(self._on_card.play):
-            yield self._on_card
+        return self.players[k].actions_host.numpy()
 
     def send(self, actions: np.ndarray) -> None:
         """Whose turn it is plays; the next turn is that of who has played longest."""
@@ -219,14 +220,13 @@ class HybridAgent(DeviceAgent):
         step = self.envs.recv(k)
         self.phases.end("env")
         ours = k * self.envs.n_each
-        with self._playing_stream():
-            self.players[k].upload(step, [end.env - ours for end in step.ends])
-            self._run("play", k)
+        self.players[k].take(step, [end.env - ours for end in step.ends])
+        self._run("play", k)
         self.phases.end("store")
         return int(np.count_nonzero(~step.reset)), step.ends
 
     def learn_owed(self, k: int) -> None:
-        """The updates that are owed, as many at a time as share a target network; then part k acts with what was learned."""
+        """The updates that are owed, as many at a time as share a target network."""
         clock, together = self.clock, 0
         while clock.owes_update():
             if clock.owes_sync():
@@ -236,16 +236,15 @@ class HybridAgent(DeviceAgent):
                 clock.count_sync()
             clock.count_update()
             together += 1
-        self._learn(together, k)
-        if self.refreshed[k] != clock.updates:
-            self._run("refresh", k)
-            self.refreshed[k] = clock.updates
+        self._learn(together, k, last=self.refreshed[k] != clock.updates)
+        self.refreshed[k] = clock.updates
         if self._on_card is not None:
             self._on_card.learned[k].record(self._on_card.learn)
 
-    def _learn(self, updates: int, k: int) -> None:
-        for group in self.updates.parts(updates):
-            self._run("learn", group, k)
+    def _learn(self, updates: int, k: int, last: bool = False) -> None:
+        groups = self.updates.parts(updates) or [0] * (last and len(self.parts) > 1)
+        for i, group in enumerate(groups, 1):
+            self._run("learn", group, k, int(last and i == len(groups)))
 
     # ---- state: the card's, and the environments' own
 
@@ -316,7 +315,7 @@ def ticks(agent: HybridAgent) -> Iterator[Tick]:
         decided, ends = a.finish()
         clock.count_steps(decided)
         if a._on_card is not None:
-            a._on_card.join()
+            a._on_card.join(k)
         loss = a.report_host[3].float() if clock.updates else None
         yield Tick(clock.steps, clock.updates, epsilon, loss, ends)
 
