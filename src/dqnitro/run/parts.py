@@ -43,8 +43,9 @@ class Acting:
     def _tensors(self, weights: Any) -> list[Tensor]:
         if isinstance(weights, nn.Module):
             return [p.data for p in weights.parameters()]
-        return [weights.flat, weights.first, weights.hidden, *weights.outputs]
+        return [weights.flat, weights.first, weights.hidden, *(x.detach() for x in weights.outputs)]
 
+    @torch.no_grad()
     def refresh(self, k: int) -> None:
         """Part k acts with the newest weights."""
         if self.weights[k] is not self._live:
