@@ -247,6 +247,60 @@ def test_restore_in_the_middle_of_smaller_batches() -> None:
             equal(env.recv(), other.recv())
 
 
+@pytest.mark.parametrize(
+    ("game", "options"),
+    [
+        ("pong", {}),
+        ("qbert", {}),  # machines that keep their screens
+        ("breakout", {"autoreset_mode": "SameStep", "max_num_frames_per_episode": 300}),
+    ],
+)
+def test_parts_that_share_threads_play_what_all_together_play(game: str, options: dict[str, Any]) -> None:
+    """Each part has a step under way while the others are received; its states are those of an environment of its size."""
+    whole, parts = AtariVec(game, 6, num_threads=2, **options), AtariVec(game, 6, num_threads=2, **options).split(3)
+    obs, _ = whole.reset(seed=3)
+    for k, part in enumerate(parts):
+        assert part.num_envs == 2 and part.observation_space.shape == (2, 4, 84, 84)
+        assert np.array_equal(part.reset(seed=3 + 2 * k)[0], obs[2 * k : 2 * k + 2])
+    actions = np.random.default_rng(0).integers(0, 4, (150, 6))
+    for k, part in enumerate(parts):
+        part.send(actions[0, 2 * k : 2 * k + 2])
+    finals = 0
+    for t in range(150):
+        expected = whole.step(actions[t])
+        for k, part in enumerate(parts):
+            mine, got = slice(2 * k, 2 * k + 2), part.recv()
+            for x, y in zip(expected[:4], got[:4], strict=True):
+                assert np.array_equal(x[mine], y), (t, k)
+            for key in ("lives", "frame_number", "episode_frame_number"):
+                assert np.array_equal(expected[4][key][mine], got[4][key])
+            assert got[4]["env_id"].tolist() == [0, 1]
+            if "final_obs" in got[4]:
+                finals += 1
+                assert np.array_equal(expected[4]["final_obs"][mine], got[4]["final_obs"])
+            if t < 149:
+                part.send(actions[t + 1, mine])
+    assert finals > 3 or "autoreset_mode" not in options
+    alone = AtariVec(game, 2, num_threads=1, **options)
+    alone.set_state(parts[1].get_state())
+    equal(alone.step(actions[0, :2]), parts[1].step(actions[0, :2]))
+    parts[0].close()
+    parts[1].step(actions[0, :2])  # the threads come back for who is left
+    before = parts[2].get_state()
+    alone.reset(seed=9)
+    parts[1].split(2)[1].reset(seed=10)  # a part of a part: the fourth machine of all
+    assert np.array_equal(parts[1].get_state()["ram"][1], alone.get_state()["ram"][1])
+    assert all(np.array_equal(x, before[key]) for key, x in parts[2].get_state().items())
+    for env in (*parts, whole, alone):
+        env.close()
+
+
+def test_parts_that_cannot_be_are_refused() -> None:
+    for env, parts in ((AtariVec("pong", 4), 3), (AtariVec("pong", 4, batch_size=2), 2), (AtariVec("pong", 4), 0)):
+        with pytest.raises(ValueError, match="hint: equal parts"):
+            env.split(parts)
+
+
 def test_states_of_other_environments_are_refused() -> None:
     state = AtariVec("pong", 2).get_state()
     with pytest.raises(ValueError, match="hint"):

@@ -24,12 +24,12 @@ KINDS = [
     pytest.param(True, id="futex", marks=pytest.mark.skipif(not handout.NATIVE, reason="no futex on this system")),
     pytest.param(False, id="python"),
 ]
-MEET = -1
+MEET = -2
 
 
 @numba.njit(nogil=True)
 def serve(control, me, stay, labour):
-    """Notes how often a place was served, by whom and when; `labour`: turns to keep busy, or MEET."""
+    """Notes how often a place was served, by whom and when; `labour`: turns to keep busy, or minus the number of threads that have to meet."""
     ticks, met, first = address(control) + 8 * (handout.C_LAST + 1), address(control) + 8 * (handout.C_LAST + 2), True
     job = next_job(control, me, int64(0), stay)
     while job >= 0:
@@ -41,11 +41,11 @@ def serve(control, me, stay, labour):
             notes = carray(pointer(control[at]), (3, n), np.int64)
             for _ in range(labour):
                 handout._add(ticks, int64(0))
-            if labour == MEET and first:  # a second thread has to come, or it takes some ten seconds
+            if labour < 0 and first:  # so many threads have to come, or it takes some ten seconds
                 first = False
                 handout._add(met, int64(1))
                 for _ in range(2_000_000_000):
-                    if handout._load(met) >= 2:
+                    if handout._load(met) >= -labour:
                         break
             notes[0, k] += 1
             notes[1, k] = me
@@ -137,6 +137,15 @@ def test_work_of_two_threads_is_shared() -> None:
     assert set(batch.notes[1].tolist()) == {0, 2}, (
         "the caller is number 2, and the thread whose part it takes sleeps on"
     )
+    workers.close()
+
+
+def test_small_batches_under_way_together_wake_as_many_as_they_need() -> None:
+    workers = crew(4, slots=9, labour=2 * MEET)
+    batches = [Notes(1) for _ in range(8)]
+    for job in [workers.start(batch) for batch in batches]:
+        job.wait()
+    assert {int(batch.notes[1, 0]) for batch in batches} == {0, 1, 2, 3}
     workers.close()
 
 

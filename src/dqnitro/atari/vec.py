@@ -229,7 +229,7 @@ class AtariVec(VectorEnv):
         for first in range(0, self.num_envs, n):
             part = copy.copy(self)
             part.num_envs = part.batch_size = n
-            part._first_machine, part._workers = first, workers
+            part._first_machine, part._workers = self._first_machine + first, workers
             part._memory = {key: array[first : first + n] for key, array in self._memory.items()}
             part.observation_space = pixels((n, *(self.single_observation_space.shape or ())))
             part.action_space = batch_space(self.single_action_space, n)

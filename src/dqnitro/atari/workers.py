@@ -75,8 +75,10 @@ class Workers:
     def start(self, batch: Places) -> Job:
         """Hand out a batch and return at once."""
         self._ensure()
-        woken = min(self.threads, batch.size)
-        return Job(self, self._publish(batch, woken - 1, last=True))
+        others, before = min(self.threads - 1, batch.size), int(self._control[handout.C_PUBLISHED]) - 1
+        # The last thread as well, where there is a place for everybody, or where the others may be at the batch before.
+        last = batch.size > others or (before >= 0 and not self.is_done(before))
+        return Job(self, self._publish(batch, others, last))
 
     def run(self, batch: Places) -> None:
         """Hand out a batch, with the caller in the place of the last thread, and wait."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, Step
-from dqnitro.errors import ConfigError
+from dqnitro.errors import CheckpointError, ConfigError
 
 
 class EnvParts:
@@ -45,9 +45,13 @@ class EnvParts:
         return {key: np.concatenate([state[key] for state in states]) for key in states[0]}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        steps = np.array(state["steps"], np.int64)
+        if len(self.parts) == 1:
+            return self.parts[0].set_state(state)
+        steps = np.array(state.get("steps", ()), np.int64)
         if len(steps) != self.spec.n_envs:
-            return self.parts[0].set_state(state)  # which says what is wrong
+            raise CheckpointError(
+                f"{len(steps)} environments were saved, this run has {self.spec.n_envs}", "keep n_envs"
+            )
         lengths = [int(s.sum()) for s in np.split(steps, len(self.parts))]
         shown = []
         for k, part in enumerate(self.parts):

@@ -103,7 +103,8 @@ def no_reshape(agent: Any) -> None:
     """Every second pixel and a cut instead of an area average: the same shape, hardly any work."""
     from dqnitro.envs.wrappers import Warp
 
-    for env in agent.envs._engine._envs:
+    part = getattr(agent.envs, "parts", (agent.envs,))[0]  # wrappers are never in several
+    for env in part._engine._envs:
         while not isinstance(env, Warp):
             env = env.env
         setattr(env, "observation", _cut(env.size))  # noqa: B010 - a method is replaced on purpose

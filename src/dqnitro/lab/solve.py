@@ -21,7 +21,7 @@ from dqnitro.lab.statistics import Interval, rate_interval
 # Settings that decide when a run ends or what it writes, the seed over which one averages, and where the work is done.
 NOT_LEARNING = (
     "seed", "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s",
-    "device", "replay_device", "torch_threads", "env_threads", "env_parts", "act_device",
+    "device", "replay_device", "torch_threads", "env_threads", "act_device",
 )  # fmt: skip
 
 

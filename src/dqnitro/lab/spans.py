@@ -126,8 +126,9 @@ def watch(agent: Agent) -> Iterator[Spans]:
             owner = _resolve(agent, path)
             if owner is not None and hasattr(owner, name):
                 replace(owner, name, label)
-        if agent.config.envs in POOLED and hasattr(agent.envs, "_engine"):
-            replace(agent.envs._engine, "recv", "waiting")  # type: ignore[attr-defined]
+        for envs in getattr(agent.envs, "parts", (agent.envs,)) if agent.config.envs in POOLED else ():
+            if hasattr(envs, "_engine"):
+                replace(envs._engine, "recv", "waiting")
         # These two are called on whatever tensor and parameters there are, so they are replaced for everybody.
         replace(torch.Tensor, "backward", "backward")
         replace(torch.nn.utils, "clip_grad_norm_", "optimiser")

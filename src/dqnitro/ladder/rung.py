@@ -61,7 +61,7 @@ def in_processes(c: Config) -> Config:
 
     At least 8 steps, because with one environment updates come in bursts, one every `steps_per_update`.
     """
-    return c.replace(runner="processes", slack_steps=max(8, 2 * c.n_envs))
+    return c.replace(runner="processes", slack_steps=max(8, 2 * c.n_envs), env_parts=0)
 
 
 def all_on_gpu(c: Config) -> Config:
@@ -69,7 +69,7 @@ def all_on_gpu(c: Config) -> Config:
     batch = 512
     return c.replace(
         runner="device", n_envs=256, batch_size=batch, steps_per_update=batch * float(c.steps_per_update) / c.batch_size,
-        first_fill_steps=max(c.first_fill_steps, batch), replay_capacity=max(c.replay_capacity, 64 * 256), slack_steps=0,
+        first_fill_steps=max(c.first_fill_steps, batch), replay_capacity=max(c.replay_capacity, 64 * 256), slack_steps=0, env_parts=0,
     )  # fmt: skip
 
 

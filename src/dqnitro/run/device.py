@@ -160,9 +160,10 @@ class DeviceAgent:
         for group in self.updates.parts(k):
             self.updates.run(group, part)
 
+    @torch.no_grad()
     def sync_target(self) -> None:
         for to, of in zip(self.learner.target.parameters(), self.learner.online.parameters(), strict=True):
-            to.data.copy_(of.data)
+            to.copy_(of)
         self.updates.sync_target()
 
     # ---- state

@@ -24,7 +24,7 @@ from torch import Tensor
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
 from dqnitro.envs.parts import EnvParts, make_env_parts
-from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError
 from dqnitro.loop import Tick, resolve_device
 from dqnitro.run.device import DeviceAgent
 
@@ -262,7 +262,7 @@ class HybridAgent(DeviceAgent):
         card["readable"] = np.array([[int(part.head), int(part.filled)] for part in self.parts])
         card |= {f"chance.{name}": chance.get_state().numpy() for name, chance in self.chances.items()}
         card |= self.acting.get_state()
-        parts = {"turn": self.turn, "playing": self.playing, "early": {str(k): v for k, v in self.early.items()}}
+        parts = {"turn": self.turn, "playing": list(self.playing), "early": {str(k): v for k, v in self.early.items()}}
         return {**arrays, "agent": card, "envs": self.envs.get_state()}, {**record, "parts": parts}  # type: ignore[attr-defined]
 
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
@@ -278,6 +278,8 @@ class HybridAgent(DeviceAgent):
             card.get("heads", [now] * len(self.parts)),
             card.get("readable", [(now, filled)] * len(self.parts)),
         )
+        if len(heads) != len(self.parts):
+            raise CheckpointError(f"{len(heads)} parts were saved, this run has {len(self.parts)}", "keep env_parts")
         for part, head, (seen, full) in zip(self.parts, heads, readable, strict=True):
             part.ring.head.fill_(int(head))
             part.head.fill_(int(seen))

@@ -42,7 +42,7 @@ class Acting:
 
     def _tensors(self, weights: Any) -> list[Tensor]:
         if isinstance(weights, nn.Module):
-            return [p.data for p in weights.parameters()]
+            return [p.detach() for p in weights.parameters()]
         return [weights.flat, weights.first, weights.hidden, *(x.detach() for x in weights.outputs)]
 
     @torch.no_grad()
@@ -62,6 +62,7 @@ class Acting:
             for i, x in enumerate(self._tensors(weights))
         }
 
+    @torch.no_grad()
     def set_state(self, state: dict[str, Any]) -> None:
         """Copies that were not saved become the newest weights."""
         for k, weights in enumerate(self.weights):
