@@ -127,8 +127,8 @@ def watch(agent: Agent) -> Iterator[Spans]:
             if owner is not None and hasattr(owner, name):
                 replace(owner, name, label)
         for envs in getattr(agent.envs, "parts", (agent.envs,)) if agent.config.envs in POOLED else ():
-            if hasattr(envs, "_engine"):
-                replace(envs._engine, "recv", "waiting")
+            if (engine := getattr(envs, "_engine", None)) is not None:
+                replace(engine, "recv", "waiting")
         # These two are called on whatever tensor and parameters there are, so they are replaced for everybody.
         replace(torch.Tensor, "backward", "backward")
         replace(torch.nn.utils, "clip_grad_norm_", "optimiser")
