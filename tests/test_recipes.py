@@ -130,6 +130,18 @@ def test_the_other_runners_of_a_gpu_are_tried(monkeypatch):
     assert set(found) == {"inline", "hybrid"}
 
 
+def test_environments_that_do_not_take_turns_are_tried(monkeypatch):
+    use(monkeypatch, H200)
+    choice = tune.choice_of("auto", "pong", {})
+    (whole,) = (k for k in tune.knobs_of(choice)[0] if k.knob == "environment parts")
+    assert whole.promise == tune.ALIKE and choice.turn(whole).config() == choice.config().replace(env_parts=1)
+    # whatever else is chosen beside it
+    for runner in ("inline", "device"):
+        choice.turn(whole).config().replace(runner=runner)
+    use(monkeypatch, Here(2))
+    assert not [k for k in tune.knobs_of(tune.choice_of("auto", "pong", {}))[0] if k.knob == "environment parts"]
+
+
 def test_a_runner_that_cannot_be_tried_says_why(monkeypatch):
     found, why_not = runners(monkeypatch, "pong", Here(4, "card", "too old"))
     assert set(found) == {"processes, slack 0", "hybrid"} and "8 environments are too few" in why_not["runner: device"]

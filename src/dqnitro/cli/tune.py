@@ -21,8 +21,8 @@ Examples
   dqnitro tune --dry-run --json      measure and show, change nothing
   dqnitro tune --forget              drop what was found on this machine
 
-Knobs: each exact or close rung, torch threads, console threads, the runner (on a GPU also hybrid and device, which are `alike`: the
-same experiment with other random numbers). Environments, steps per update and batch change learning: they are measured for you
+Knobs: each exact or close rung, torch threads, console threads, the runner (on a GPU also hybrid, with and without
+environments that take turns, and device, which are `alike`: the same experiment with other random numbers). Environments, steps per update and batch change learning: they are measured for you
 to see and never chosen. A knob is taken only if its whole 95% interval is faster, and
 then measured once more. The choice and its evidence go to a file of yours (dqnitro/tuned.json in your configuration folder, or
 $DQNITRO_TUNED); `auto` and `fast` use it from then on, and `dqnitro env` says so.

@@ -12,6 +12,7 @@ from typing import Any
 
 from dqnitro import recipes, tuned
 from dqnitro.config import Config
+from dqnitro.envs.parts import count_parts
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
@@ -104,10 +105,12 @@ def _thread_knobs(config: Config) -> list[Knob]:
 
 
 def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
-    """The other runners: play in a process of its own (slack 0: bit for bit the same run), and those of a GPU."""
+    """Environments that do not take turns; the other runners: play in a process of its own (slack 0: bit for bit the same run), and those of a GPU."""
     if config.act_device != "same":
         return [], {}
     out, why_not = [], {}
+    if config.runner == "hybrid" and count_parts(config) > 1:
+        out.append(Knob("environment parts", "1", ALIKE, settings={"env_parts": 1}))
     if config.runner == "inline" and usable_cores() > 1:
         out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))
     for runner in ("inline", "hybrid", "device"):
