@@ -30,7 +30,8 @@ class Config:
     n_envs: int = _doc(1, "environments played side by side")
     env_threads: int = _doc(0, "threads that play in ale and console (0: as many as are useful)")
     env_parts: int = _doc(
-        0, "hybrid: parts of the console's environments that take turns: some play while others choose (0: two)"
+        0,
+        "hybrid: parts of the console's environments that take turns: some play while others choose (0: two, if they can be halved)",
     )
     frame_skip: int = _doc(4, "frames per step")
     max_pool: bool = _doc(True, "observe the maximum of the last two frames of a step (removes flicker)")
