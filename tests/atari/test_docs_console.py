@@ -21,9 +21,9 @@ def test_example_runs(number: int) -> None:
 
 
 def test_there_are_examples_of_all_kinds() -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
     text = "".join(EXAMPLES)
-    assert all(word in text for word in ("make_vec", "get_state", "optimizer.step"))
+    assert all(word in text for word in ("make_vec", "get_state", "optimizer.step", "split"))
 
 
 def test_every_module_is_on_the_page() -> None:
