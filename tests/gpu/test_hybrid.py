@@ -36,15 +36,16 @@ def test_it_acts_on_what_its_environments_show():
         agent.close()
 
 
-def test_each_part_acts_on_what_was_learned_after_its_last_turn():
-    """Whatever the two streams do meanwhile."""
-    agent, ticks = make(BREAKOUT)
-    learn_owed, own, newest, old = agent.learn_owed, agent.updates.own, {}, 0
+@pytest.mark.parametrize("wrapper", ["own-kernels", "channels-last"])
+def test_each_part_acts_on_what_was_learned_after_its_last_turn(wrapper):
+    """Whatever the two streams do meanwhile, and whoever computes the updates."""
+    agent, ticks = make(BREAKOUT.replace(wrappers=("no-grad", "fused-adam", wrapper, "bfloat16")))
+    acting, learn_owed, newest, old = agent.acting, agent.learn_owed, {}, 0
 
     def watched(k):
         learn_owed(k)
         torch.cuda.synchronize()
-        newest[k] = [own.weights.flat.clone(), own.weights.first.clone(), own.weights.hidden.clone()]
+        newest[k] = [x.clone() for x in acting._tensors(acting._live)]
 
     agent.learn_owed = watched
     try:
@@ -52,10 +53,11 @@ def test_each_part_acts_on_what_was_learned_after_its_last_turn():
             next(ticks)
             torch.cuda.synchronize()
             for k, kept in newest.items():
-                mine = agent.acting.weights[k]
-                assert all(torch.equal(x, y) for x, y in zip(kept, (mine.flat, mine.first, mine.hidden), strict=True))
-                old += not torch.equal(mine.hidden, own.weights.hidden)
+                mine = acting._tensors(acting.weights[k])
+                assert all(torch.equal(x, y) for x, y in zip(kept, mine, strict=True))
+                old += not all(torch.equal(x, y) for x, y in zip(mine, acting._tensors(acting._live), strict=True))
         assert old > 50  # the part that waits is a turn behind
+        assert torch.isfinite(agent.report[3]) and agent.clock.updates > 100
     finally:
         agent.close()
 
