@@ -20,13 +20,8 @@ from dqnitro.machine import cpu_name, usable_cores
 FORMAT = 1
 RECIPES = ("auto", "fast")  # those that take the result
 ALIKE_FOR = ("auto",)  # those whose run may draw other random numbers; `fast` is the baseline's run but for rounding
-SETTINGS = (
-    "torch_threads",
-    "env_threads",
-    "env_parts",
-    "runner",
-    "slack_steps",
-)  # may be chosen; processes only with slack 0
+# What may be chosen; processes only with slack 0.
+SETTINGS = ("torch_threads", "env_threads", "env_parts", "runner", "slack_steps")
 
 
 @dataclass(frozen=True)

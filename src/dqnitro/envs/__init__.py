@@ -36,7 +36,7 @@ def make_envs(config: Config) -> Envs:
     """The environments that `config` describes, ready for `reset` or `set_state`."""
     game = atari_game(config.env_id)
     if config.envs in ("ale", "console"):
-        return _compiled(config, game)
+        return compiled_games(config, game)[0]
     return _wrapped(config, game, config.envs)
 
 
@@ -69,15 +69,17 @@ def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) ->
     return envs, frames_per_second(config.env_id)
 
 
-def _compiled(config: Config, game: str | None) -> Games:
-    from dqnitro.envs.ale import make_ale_engine, make_console_engine
+def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Games]:
+    """Those of `ale` or of the console, whose environments can be in several parts."""
+    from dqnitro.envs.ale import make_ale_engine, make_console_engines
     from dqnitro.envs.games import Games
 
     if game is None:
         env_kind(config.env_id)  # a name that nobody knows is the likelier mistake, and has the better message
         raise ConfigError(f"--envs {config.envs} plays Atari only, got {config.env_id!r}", "use --envs gym-sync")
-    make = make_ale_engine if config.envs == "ale" else make_console_engine
-    return Games(make(game, config), config, is_image=True, frames_per_step=config.frame_skip)
+    engines = [make_ale_engine(game, config)] if config.envs == "ale" else make_console_engines(game, config, parts)
+    each = config.replace(n_envs=config.n_envs // parts)
+    return [Games(engine, each, is_image=True, frames_per_step=config.frame_skip) for engine in engines]
 
 
 def _wrapped(

@@ -48,11 +48,6 @@ def make_ale_engine(game: str, config: Config) -> AleEngine:
     return AleEngine(lambda: ale_py.AtariVectorEnv(num_envs=1, num_threads=1, **options), config)
 
 
-def make_console_engine(game: str, config: Config) -> VectorEngine:
-    """The native console."""
-    return make_console_engines(game, config, 1)[0]
-
-
 def make_console_engines(game: str, config: Config, parts: int) -> list[VectorEngine]:
     """The native console, with its machines in parts that share the threads."""
     try:

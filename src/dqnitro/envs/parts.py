@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,11 @@ class EnvParts:
             part.close()
 
 
+def parts_of(envs: Any) -> tuple[Any, ...]:
+    """The parts of what an agent plays in; one where it is not divided."""
+    return envs.parts if isinstance(envs, EnvParts) else (envs,)
+
+
 def count_parts(config: Config) -> int:
     """How many parts the runner hybrid makes of the environments: what the config says, or what is useful."""
     if config.env_parts == 0:
@@ -83,14 +89,9 @@ def count_parts(config: Config) -> int:
 
 def make_env_parts(config: Config) -> EnvParts:
     """The environments that `config` describes, in as many parts as it says."""
-    from dqnitro.envs import atari_game, make_envs
+    from dqnitro.envs import atari_game, compiled_games, make_envs
 
-    count, game = count_parts(config), atari_game(config.env_id)
-    if count == 1 or game is None:
+    count = count_parts(config)
+    if count == 1:
         return EnvParts([make_envs(config)])
-    from dqnitro.envs.ale import make_console_engines
-    from dqnitro.envs.games import Games
-
-    each = config.replace(n_envs=config.n_envs // count)
-    engines = make_console_engines(game, config, count)
-    return EnvParts([Games(e, each, is_image=True, frames_per_step=config.frame_skip) for e in engines])
+    return EnvParts(compiled_games(config, atari_game(config.env_id), count))

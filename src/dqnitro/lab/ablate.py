@@ -9,6 +9,7 @@ import numpy as np
 
 from dqnitro import ladder, recipes
 from dqnitro.config import Config
+from dqnitro.envs.parts import parts_of
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.lab.race import Change, Race, facts_of
 from dqnitro.lab.statistics import rate_interval, ratio_interval
@@ -103,7 +104,7 @@ def no_reshape(agent: Any) -> None:
     """Every second pixel and a cut instead of an area average: the same shape, hardly any work."""
     from dqnitro.envs.wrappers import Warp
 
-    part = getattr(agent.envs, "parts", (agent.envs,))[0]  # wrappers are never in several
+    (part,) = parts_of(agent.envs)  # wrappers are never in several
     for env in part._engine._envs:
         while not isinstance(env, Warp):
             env = env.env

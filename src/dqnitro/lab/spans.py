@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from dqnitro.envs.parts import parts_of
 from dqnitro.loop import PHASES, Agent
 
 # The words of the tree. A part of the loop -> the span it counts in; what an agent does not have is passed over.
@@ -126,7 +127,7 @@ def watch(agent: Agent) -> Iterator[Spans]:
             owner = _resolve(agent, path)
             if owner is not None and hasattr(owner, name):
                 replace(owner, name, label)
-        for envs in getattr(agent.envs, "parts", (agent.envs,)) if agent.config.envs in POOLED else ():
+        for envs in parts_of(agent.envs) if agent.config.envs in POOLED else ():
             if (engine := getattr(envs, "_engine", None)) is not None:
                 replace(engine, "recv", "waiting")
         # These two are called on whatever tensor and parameters there are, so they are replaced for everybody.

@@ -121,9 +121,8 @@ class OwnKernels:
         self.masters.pack(self.target, self.target_weights)
 
     def sync_target(self) -> None:
-        self.target_weights.flat.copy_(self.weights.flat)
-        self.target_weights.first.copy_(self.weights.first)
-        self.target_weights.hidden.copy_(self.weights.hidden)
+        for to, of in zip(self.target_weights.copies, self.weights.copies, strict=True):
+            to.copy_(of)
 
     def copy_weights(self) -> Packed:
         """The packed weights as they are now, with outputs of their own."""

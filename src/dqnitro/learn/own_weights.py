@@ -33,6 +33,11 @@ class Packed(NamedTuple):
         Tensor, ...
     ]  # the network's own: weight and bias of the advantages, of the value (or the same again)
 
+    @property
+    def copies(self) -> tuple[Tensor, ...]:
+        """All that is packed: what is not the network's own."""
+        return self.flat, self.first, self.hidden
+
 
 def packed_order(name: str, weight: Tensor) -> Tensor:
     """A convolution's weights (O, I, height, width) in packed order."""

@@ -260,6 +260,7 @@ class Graphs:
         network = {k: v.clone() for k, v in a.learner.online.state_dict().items()}
         moments = {p: {k: v.clone() for k, v in s.items()} for p, s in optimizer.state.items()}
         report, rng = a.report.clone(), torch.cuda.get_rng_state(a.device)
+        chances = {name: chance.get_state() for name, chance in a.chances.items()}
         stream = torch.cuda.Stream(a.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -275,6 +276,8 @@ class Graphs:
                 value.copy_(moments[parameter][name]) if parameter in moments else value.zero_()
         a.report.copy_(report)
         torch.cuda.set_rng_state(rng, a.device)
+        for name, state in chances.items():
+            a.chances[name].set_state(state)
 
     def prepare(self) -> None:
         """Compile and record what the run begins with, before any clock runs."""

@@ -63,13 +63,13 @@ class HostPlayer:
         """Whole stacks to the card: at the start and after a resume."""
         self.obs.copy_(torch.from_numpy(np.ascontiguousarray(obs)))
 
-    def take(self, step: Step, ended: list[int]) -> None:
-        """What a step has brought, where the card fetches it."""
+    def take(self, step: Step) -> None:
+        """What a step has brought, where the card fetches it. Ends are numbered among all environments."""
         self._frame_host[:] = step.obs_t[:, -1]
         self._reward_host[:] = step.reward_t
         self._flags_host[:3] = step.terminated, step.truncated, step.reset
         self._flags_host[3] = False
-        self._flags_host[3, ended] = True
+        self._flags_host[3, [end.env % len(self.actions) for end in step.ends]] = True
 
     # ---- what `DeviceAgent.play` calls; a graph can hold it
 
@@ -121,7 +121,6 @@ class HybridAgent(DeviceAgent):
         super().__init__(config, device, [HostPlayer(envs.spec, envs.n_each, device) for _ in envs.parts])
         self.envs = envs  # type: ignore[assignment]
         self._show(envs.reset())
-        self.turn = 0  # whose actions are chosen next
         self.playing: list[int] = []  # who is at play, in the order of their turns
         self.early: dict[int, tuple[int, tuple[GameEnd, ...]]] = {}  # of them, who was finished before its turn came
         pin = device.type == "cuda"
@@ -135,6 +134,11 @@ class HybridAgent(DeviceAgent):
         self.refreshed = [0] * len(self.players)  # updates in the weights that a part acts with
         self._graphs: dict[tuple[Any, ...], Any] = {}
         self._on_card = Streams(device, len(self.players)) if device.type == "cuda" else None
+
+    @property
+    def turn(self) -> int:
+        """Whose actions are chosen next: who is at play follows in the order of the parts."""
+        return (self.playing[-1] + 1) % len(self.players) if self.playing else 0
 
     def _show(self, obs: np.ndarray) -> None:
         for player, part in zip(self.players, np.split(obs, len(self.players)), strict=True):
@@ -185,10 +189,7 @@ class HybridAgent(DeviceAgent):
         if self.device.type == "cuda":
             from dqnitro.run.device import Graphs
 
-            before = {name: chance.get_state() for name, chance in self.chances.items()}
             Graphs(self).warm_up()
-            for name, state in before.items():
-                self.chances[name].set_state(state)
             torch.cuda.synchronize(self.device)
 
     def actions(self, k: int) -> np.ndarray:
@@ -207,9 +208,9 @@ class HybridAgent(DeviceAgent):
 
     def send(self, actions: np.ndarray) -> None:
         """Whose turn it is plays; the next turn is that of who has played longest."""
-        self.envs.send(self.turn, actions)
-        self.playing.append(self.turn)
-        self.turn = (self.turn + 1) % len(self.players)
+        k = self.turn
+        self.envs.send(k, actions)
+        self.playing.append(k)
 
     def finish(self) -> tuple[int, tuple[GameEnd, ...]]:
         """The step of who has played longest comes to the card: how many decisions it had, and which games ended."""
@@ -219,8 +220,7 @@ class HybridAgent(DeviceAgent):
     def _receive(self, k: int) -> tuple[int, tuple[GameEnd, ...]]:
         step = self.envs.recv(k)
         self.phases.end("env")
-        ours = k * self.envs.n_each
-        self.players[k].take(step, [end.env - ours for end in step.ends])
+        self.players[k].take(step)
         self._run("play", k)
         self.phases.end("store")
         return int(np.count_nonzero(~step.reset)), step.ends
@@ -262,7 +262,7 @@ class HybridAgent(DeviceAgent):
         card["readable"] = np.array([[int(part.head), int(part.filled)] for part in self.parts])
         card |= {f"chance.{name}": chance.get_state().numpy() for name, chance in self.chances.items()}
         card |= self.acting.get_state()
-        parts = {"turn": self.turn, "playing": list(self.playing), "early": {str(k): v for k, v in self.early.items()}}
+        parts = {"playing": list(self.playing), "early": {str(k): v for k, v in self.early.items()}}
         return {**arrays, "agent": card, "envs": self.envs.get_state()}, {**record, "parts": parts}  # type: ignore[attr-defined]
 
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
@@ -274,10 +274,8 @@ class HybridAgent(DeviceAgent):
             player.away.copy_(torch.from_numpy(away))
         # A checkpoint of before there were parts was taken with nobody at play.
         now, filled = int(self.ring.head), int(self.ring.filled)
-        heads, readable = (
-            card.get("heads", [now] * len(self.parts)),
-            card.get("readable", [(now, filled)] * len(self.parts)),
-        )
+        heads = card.get("heads", [now] * len(self.parts))
+        readable = card.get("readable", [(now, filled)] * len(self.parts))
         if len(heads) != len(self.parts):
             raise CheckpointError(f"{len(heads)} parts were saved, this run has {len(self.parts)}", "keep env_parts")
         for part, head, (seen, full) in zip(self.parts, heads, readable, strict=True):
@@ -289,8 +287,8 @@ class HybridAgent(DeviceAgent):
                 chance.set_state(torch.from_numpy(kept))
         self.acting.set_state(card)
         self.refreshed = [-1] * len(self.parts)
-        parts = record.get("parts", {"turn": 0, "playing": [], "early": {}})
-        self.turn, self.playing = int(parts["turn"]), [int(k) for k in parts["playing"]]
+        parts = record.get("parts", {"playing": [], "early": {}})
+        self.playing = [int(k) for k in parts["playing"]]
         self.early = {int(k): (int(n), tuple(GameEnd(*end) for end in ends)) for k, (n, ends) in parts["early"].items()}
         if self._on_card is not None:
             torch.cuda.synchronize(self.device)

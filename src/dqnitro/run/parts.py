@@ -43,7 +43,7 @@ class Acting:
     def _tensors(self, weights: Any) -> list[Tensor]:
         if isinstance(weights, nn.Module):
             return [p.detach() for p in weights.parameters()]
-        return [weights.flat, weights.first, weights.hidden, *(x.detach() for x in weights.outputs)]
+        return [*weights.copies, *(x.detach() for x in weights.outputs)]
 
     @torch.no_grad()
     def refresh(self, k: int) -> None:
