@@ -26,14 +26,16 @@ class Policy:
     """A trained network that picks actions, with a little noise against endless loops."""
 
     def __init__(
-        self, network: nn.Module, atoms: torch.Tensor | None, n_actions: int, epsilon: float, seed: int
-    ) -> None:
-        self._network, self._atoms, self._n_actions, self._epsilon = network, atoms, n_actions, epsilon
+        self, network: nn.Module, atoms: torch.Tensor | None, n_actions: int, epsilon: float, seed: int, device: str = "cpu"
+    ) -> None:  # fmt: skip
+        self._network, self._atoms = network.to(device), None if atoms is None else atoms.to(device)
+        self._n_actions, self._epsilon, self._device = n_actions, epsilon, device
         self._rng = np.random.default_rng(seed)
 
     @torch.no_grad()
     def __call__(self, obs: np.ndarray) -> np.ndarray:
-        greedy = dqn.q_values(self._network(torch.from_numpy(obs)), self._atoms).argmax(1).numpy()
+        out = self._network(torch.from_numpy(obs).to(self._device))
+        greedy = dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
         return dqn.epsilon_greedy(greedy, self._epsilon, self._n_actions, self._rng)
 
 
@@ -67,6 +69,11 @@ def load_network(run_dir: pathlib.Path, config: Config, spec: EnvSpec) -> tuple[
     except (SafetensorError, RuntimeError) as e:
         raise CheckpointError(f"{path} is damaged or of another network ({str(e).splitlines()[0]})") from e
     return network.eval(), dqn.support(head) if head.categorical else None
+
+
+def _where(config: Config) -> str:
+    """Where its network plays now: on a GPU if it may and there is one, wherever it was trained."""
+    return "cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def _fresh_games(config: Config, n_envs: int, seed: int) -> Config:
@@ -113,9 +120,11 @@ def score(
     config = load_config(run_dir)
     if part:
         config = config.replace(envs=part)
-    envs = make_envs(_fresh_games(config, min(n_games, n_envs or 8), seed))
+    device = _where(config)
+    # A card sees 32 games as quickly as 8. For a CPU they would only be more that go on after their last game.
+    envs = make_envs(_fresh_games(config, min(n_games, n_envs or (8 if device == "cpu" else 32)), seed))
     try:
-        policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed)
+        policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed, device)
         scores = [end.score for end in play_games(policy, envs, n_games)]
     finally:
         envs.close()
@@ -124,28 +133,35 @@ def score(
 
 
 class VideoWriter:
-    """H.264 in an mp4 through PyAV; pixels are doubled so that 160 columns are watchable."""
+    """H.264 in an mp4 through PyAV; pixels are repeated so that 160 columns are watchable."""
 
     def __init__(self, path: pathlib.Path, fps: float) -> None:
         self._path, self._fps = path, fps
         self._tmp = path.with_name(f".{os.getpid()}.{path.name}")
         self._container: Any = None
         self._stream: Any = None
+        self._reformatter: Any = None  # one for all pictures: it takes longer to make than to use
         self.n_frames = 0
 
     def __call__(self, rgb: np.ndarray) -> None:
         import av
+        import av.video.reformatter
 
-        scale_x, scale_y = (4, 2) if rgb.shape[1] == 160 else (1, 1)
-        big = rgb.repeat(scale_y, 0).repeat(scale_x, 1)
-        big = big[: big.shape[0] // 2 * 2, : big.shape[1] // 2 * 2]  # yuv420p needs even sizes
+        rgb = rgb[: rgb.shape[0] // 2 * 2, : rgb.shape[1] // 2 * 2]  # yuv420p needs even sizes
         if self._container is None:
+            scale_x, scale_y = (4, 2) if rgb.shape[1] == 160 else (1, 1)
             self._container = av.open(str(self._tmp), "w", format="mp4")
+            self._reformatter = av.video.reformatter.VideoReformatter()
             self._stream = self._container.add_stream("libx264", rate=round(self._fps))
-            self._stream.width, self._stream.height = big.shape[1], big.shape[0]
+            self._stream.width, self._stream.height = rgb.shape[1] * scale_x, rgb.shape[0] * scale_y
             self._stream.pix_fmt = "yuv420p"
-            self._stream.options = {"crf": "23", "preset": "veryfast", "movflags": "+faststart"}
-        for packet in self._stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(big), format="rgb24")):
+            # Slower presets take up to twice as long for a tenth less: such pictures are small anyway.
+            self._stream.options = {"crf": "23", "preset": "ultrafast", "movflags": "+faststart"}
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
+        big = self._reformatter.reformat(
+            frame, self._stream.width, self._stream.height, "yuv420p", interpolation="POINT"
+        )
+        for packet in self._stream.encode(big):
             self._container.mux(packet)
         self.n_frames += 1
 
@@ -171,7 +187,7 @@ def show(run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: fl
     screen: Any = None
     envs, fps = make_watched_envs(_fresh_games(config, 1, seed), lambda rgb: screen(rgb))
     try:
-        policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed)
+        policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed, _where(config))
         screen = make_screen(fps)
         (end,) = play_games(policy, envs, 1)
     finally:

@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     sys.argv = ["dqnitro", *shlex.split(folder.command)[1:]] if folder.command else sys.argv
     result = _run(folder, args.seed, args.minutes)
     if result.exit_code == 0:
-        afterwards(result.run_dir, result.ended, args.eval_games, not args.no_video)
+        afterwards(result, args.eval_games, not args.no_video)
     write_page(result.run_dir)
     return result.exit_code
 

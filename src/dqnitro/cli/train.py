@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
     facts = result.to_dict()
     assert result.run_dir is not None
     if result.exit_code == 0:
-        facts |= afterwards(result.run_dir, result.ended, args.eval_games, not args.no_video)
+        facts |= afterwards(result, args.eval_games, not args.no_video)
     page = write_page(result.run_dir)
     if args.json:
         json.dump(facts | {"page": page}, sys.stdout, indent=1)
@@ -132,14 +132,15 @@ def _resume(args: argparse.Namespace) -> Any:
     )
 
 
-def afterwards(run_dir: pathlib.Path, ended: str, eval_games: int, film: bool) -> dict[str, Any]:
+def afterwards(result: Any, eval_games: int, film: bool) -> dict[str, Any]:
     """On solving: the score over fresh games. At any proper end: a video of one."""
     from dqnitro.play import record, score
     from dqnitro.session import RunFolder, write_json
 
     facts: dict[str, Any] = {}
-    if ended == "solved" and eval_games:
-        note(f"solved; playing {eval_games} fresh games")
+    run_dir: pathlib.Path = result.run_dir
+    if result.ended == "solved" and eval_games:
+        note(f"solved after {duration(result.wall_s)}; playing {eval_games} fresh games")
         facts["evaluation"] = score(run_dir, eval_games)._asdict()
     if film:
         video = run_dir / "game.mp4"

@@ -22,7 +22,7 @@ FEATURES, POSITIONS, CHANNELS = 3136, 49, 64  # what the hidden layer reads
 class Packed(NamedTuple):
     """One network, ready for the kernels."""
 
-    flat: Tensor  # convolutions, biases and outputs, one after the other
+    flat: Tensor  # convolutions, biases and outputs, one after the other; the first one's place is not used
     first: Tensor  # float16 where the others are bfloat16: bytes become that more quickly
     second: Tensor  # this one and the next ones are views of `flat`
     third: Tensor
@@ -129,7 +129,8 @@ class Masters:
 
     def packed(self, network: ConvNetwork) -> Packed:
         """A packed copy of a network of this shape."""
-        flat = torch.empty(self.n_small, device=self.g_rest.device, dtype=self.dtype)
+        # The first convolution has memory of its own: its place here is never written, so it is zero.
+        flat = torch.zeros(self.n_small, device=self.g_rest.device, dtype=self.dtype)
         start = self.at["hidden_bias0"].start
         streams = network.head.streams
         value = streams[-1].output
