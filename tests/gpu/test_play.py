@@ -18,24 +18,23 @@ def test_scores_of_a_network_on_the_card(tmp_path, monkeypatch):
         first_fill_steps=200, max_steps=2_000, max_episode_frames=400, wrappers=("no-grad", "fused-adam", "bfloat16"),
     )  # fmt: skip
     train(config, tmp_path / "run")
-    made = []
+    envs = make_envs(config)
+    here = play.Policy(*play.load_network(tmp_path / "run", config, envs.spec), envs.spec.n_actions, 0.0, 0)
+    envs.close()
+    devices, batches = [], []
 
     class Watched(play.Policy):
-        def __init__(self, network, atoms, n_actions, epsilon, seed, device):
-            made.append(device)
-            super().__init__(network, atoms, n_actions, epsilon, seed, device)
+        def __init__(self, *arguments):
+            devices.append(arguments[-1])
+            super().__init__(*arguments)
 
         def __call__(self, obs):
-            network, atoms = play.load_network(tmp_path / "run", config, spec)
-            there, here = super().__call__(obs), play.Policy(network, atoms, self._n_actions, 0.0, 0)(obs)
-            made.append((len(obs), float(np.mean(there == here))))
-            return there
+            actions = super().__call__(obs)
+            batches.append((len(obs), float(np.mean(actions == here(obs)))))
+            return actions
 
     monkeypatch.setattr(play, "Policy", Watched)
-    envs = make_envs(config)
-    spec = envs.spec
-    envs.close()
     scored = play.score(tmp_path / "run", 40, epsilon=0.0)
-    assert len(scored.scores) == 40 and made[0] == "cuda"
-    assert {n for n, _ in made[1:]} == {32}
-    assert np.mean([same for _, same in made[1:]]) > 0.9
+    assert len(scored.scores) == 40 and devices == ["cuda"]
+    assert {n for n, _ in batches} == {32}
+    assert np.mean([same for _, same in batches]) > 0.9
