@@ -83,6 +83,7 @@ class OwnKernels:
         n, passed = self.batch, self.batch * (1 + config.double)
         self.acting, self.learning, self.looking = Room(ring.n, like), Room(passed, like), Room(group * n, like)
         self.values_acting = torch.empty((ring.n, n_actions), device=device)
+        self._envs = torch.arange(ring.n, device=device)
         self.values_t = torch.empty((group * n, n_actions), device=device)
         columns = max(16, 1 << n_actions.bit_length())  # the actions, and the value stream
         self.head: dict[str, Any] = {
@@ -128,8 +129,9 @@ class OwnKernels:
         copy = self.masters.packed(self.online)
         return copy._replace(outputs=tuple(x.detach().clone() for x in copy.outputs))
 
-    def act(self, weights: Packed, rows: Tensor, seen: Tensor) -> Tensor:
-        """Values of the observations whose frames lie in these rows of the ring, at most as many as there are environments."""
+    def act(self, ring: Ring, weights: Packed) -> Tensor:
+        """Values of the current observations in the ring, or in a part of it."""
+        rows, seen = ring.rows(ring.head.expand(ring.n), self._envs[: ring.n])
         return self._values(weights, rows, seen, self.acting, self.values_acting)
 
     def learn(self, t: Tensor, env: Tensor) -> Tensor:

@@ -79,7 +79,6 @@ class DeviceAgent:
         self.score = torch.zeros(n, device=device)
         self.length = torch.zeros(n, dtype=torch.int64, device=device)
         self.was_away = torch.zeros(n, dtype=torch.bool, device=device)
-        self._every = torch.arange(n, device=device)
         # Random numbers of the choices and of the updates, where they are not torch's own.
         self.chances: dict[str, torch.Generator] = {}
         each = n // len(self.players)
@@ -108,36 +107,23 @@ class DeviceAgent:
         share = (self.report[0] / max(c.epsilon_decay_steps, 1)).clamp(max=1.0)
         return c.epsilon_start + (c.epsilon_end - c.epsilon_start) * share
 
-    def look(self, k: int = 0) -> None:
-        """The newest frames of part k are in the ring."""
-        part = self.parts[k]
-        part.ring.see(self.players[k].obs[:, -1], part.age)
-
-    def places(self, k: int) -> tuple[Tensor, Tensor]:
-        """Where the current observations of part k lie in the ring, and which frames of them are not black."""
-        ring = self.parts[k].ring
-        return ring.rows(ring.head.expand(ring.n), self._every[: ring.n])
-
     def values(self, k: int = 0) -> Tensor:
         """What the online network makes of the current observations of part k, (n, n_actions)."""
         if self.updates.own is not None:
-            return self.updates.own.act(self.acting.weights[k], *self.places(k))
+            return self.updates.own.act(self.parts[k].ring, self.acting.weights[k])
         return dqn.q_values(self._act(self.acting.weights[k], self.players[k].obs), self.learner._atoms)
 
     def choose(self, k: int = 0) -> None:
-        """Part k looks and decides."""
-        self.look(k)
-        values = self.values(k)
-        chance = torch.rand((2, len(values)), device=self.device, generator=self.chances.get("choose"))
-        self.decide(k, values, chance)
-
-    def decide(self, k: int, values: Tensor, chance: Tensor) -> None:
-        """The best action, or any with chance epsilon; what the updates after it may read is fixed."""
+        """Part k looks and decides; what the updates after it may read is fixed."""
         part, player = self.parts[k], self.players[k]
         here = player.away == 0
-        some = (chance[1] * player.n_actions).long().clamp_(max=player.n_actions - 1)
-        player.actions.copy_(torch.where(chance[0] < self._epsilon(), some, values.argmax(1)))
-        part.ring.decide(player.actions, here)
+        part.ring.see(player.obs[:, -1], part.age)
+        greedy = self.values(k).argmax(1)
+        chance: dict[str, Any] = {"device": self.device, "generator": self.chances.get("choose")}
+        explore = torch.rand(len(here), **chance) < self._epsilon()
+        actions = torch.where(explore, torch.randint(0, player.n_actions, (len(here),), **chance), greedy)
+        player.actions.copy_(actions)
+        part.ring.decide(actions, here)
         part.was_away.copy_(~here)
         last = self.parts[-1]
         part.head.copy_(self.ring.head if part is last else last.head)
@@ -145,24 +131,14 @@ class DeviceAgent:
 
     def play(self, k: int = 0) -> None:
         """One step of every machine of part k that is here, and the book-keeping of its games."""
-        self.players[k].step()
-        reward, done, cut, over = self.players[k].outcome()
-        self.keep(k, reward, done, cut)
-        self.count_games(k, reward, over)
-
-    def keep(self, k: int, reward: Tensor, done: Tensor, cut: Tensor) -> None:
-        """What came of the last decisions of part k goes into the ring."""
-        part = self.parts[k]
+        part, player = self.parts[k], self.players[k]
+        player.step()
+        reward, done, cut, over = player.outcome()
         here = ~part.was_away
+        over = over & here
         learned = reward.clamp(-1, 1) if self.config.clip_rewards else reward
         part.ring.outcome(learned * here, done & here, cut & here)
         part.age.add_(1)
-
-    def count_games(self, k: int, reward: Tensor, over: Tensor) -> None:
-        """Scores, steps and the games that are over, for the report to the host."""
-        part = self.parts[k]
-        here = ~part.was_away
-        over = over & here
         part.score.add_(reward * here)
         part.length.add_(here)
         place = torch.where(over, self.report[2].long() + over.cumsum(0) - 1, MOST_ENDS).clamp(max=MOST_ENDS)

@@ -15,7 +15,7 @@ same steps. Random numbers are the card's, so it is another run of the same expe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,9 +28,6 @@ from dqnitro.errors import CheckpointError, ConfigError, DivergedError
 from dqnitro.loop import Tick, resolve_device
 from dqnitro.run.device import DeviceAgent
 
-if TYPE_CHECKING:
-    from dqnitro.run.books import Books
-
 
 class HostPlayer:
     """n environments on the host, seen from the card: tensors that keep their address."""
@@ -42,6 +39,7 @@ class HostPlayer:
         self.obs = torch.zeros((n, stack, height, width), dtype=torch.uint8, device=device)
         self.actions = torch.zeros(n, dtype=torch.int64, device=device)
         self.away = torch.zeros(n, dtype=torch.int32, device=device)  # this environment resets in the next tick
+        self.reset = torch.zeros(n, dtype=torch.bool, device=device)
         # What a step brings, first on the host (pinned, so that the copy does not wait), then here: one piece of memory.
         size = n * height * width
         size += -size % 4
@@ -73,18 +71,20 @@ class HostPlayer:
         self._flags_host[3] = False
         self._flags_host[3, [end.env % len(self.actions) for end in step.ends]] = True
 
-    # ---- a graph can hold it
+    # ---- what `DeviceAgent.play` calls; a graph can hold it
 
-    def fetch(self) -> None:
-        """What a step has brought, to the card."""
+    def step(self) -> None:
+        """Fetch the new frames and push them; a new game's stack is black but for its first frame."""
         self._there.copy_(self._here, non_blocking=True)
-
-    def push(self) -> None:
-        """New frames on the stacks; a new game's stack is black but for its first frame."""
-        older = self.obs[:, 1:].clone().masked_fill_(self.flags[2, :, None, None, None], 0)
+        reset = self.flags[2]
+        older = self.obs[:, 1:].clone().masked_fill_(reset[:, None, None, None], 0)
         self.obs[:, :-1].copy_(older)
         self.obs[:, -1].copy_(self.frame)
+        self.reset.copy_(reset)
         self.away.copy_(self.flags[3])
+
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.reward, self.flags[0], self.flags[1], self.flags[3]
 
 
 class Streams:
@@ -120,6 +120,7 @@ class HybridAgent(DeviceAgent):
     def __init__(self, config: Config, envs: EnvParts, device: torch.device) -> None:
         super().__init__(config, device, [HostPlayer(envs.spec, envs.n_each, device) for _ in envs.parts])
         self.envs = envs  # type: ignore[assignment]
+        self._show(envs.reset())
         self.playing: list[int] = []  # who is at play, in the order of their turns
         self.early: dict[int, tuple[int, tuple[GameEnd, ...]]] = {}  # of them, who was finished before its turn came
         pin = device.type == "cuda"
@@ -133,13 +134,6 @@ class HybridAgent(DeviceAgent):
         self.refreshed = [0] * len(self.players)  # updates in the weights that a part acts with
         self._graphs: dict[tuple[Any, ...], Any] = {}
         self._on_card = Streams(device, len(self.players)) if device.type == "cuda" else None
-        self.books: Books | None = None
-        if self.updates.own is not None:
-            from dqnitro.run.books import Books
-
-            self.books = Books(self)
-            self.books.warm_up()
-        self._show(envs.reset())
 
     @property
     def turn(self) -> int:
@@ -162,28 +156,9 @@ class HybridAgent(DeviceAgent):
         player.actions_host.copy_(player.actions, non_blocking=True)
         self.report_host.copy_(self.report, non_blocking=True)
 
-    def look(self, k: int = 0) -> None:
-        self.books.look(k) if self.books is not None else super().look(k)
-
-    def places(self, k: int) -> tuple[Tensor, Tensor]:
-        return super().places(k) if self.books is None else (self.books.rows[k], self.books.seen[k])
-
-    def decide(self, k: int, values: Tensor, chance: Tensor) -> None:
-        if self.books is not None:
-            self.books.decide(k, values, chance, self._epsilon())
-        else:
-            super().decide(k, values, chance)
-
     def play(self, k: int = 0) -> None:
-        """What a step of part k has brought. Its games are counted on the host, which knows of their ends first."""
-        player = self.players[k]
-        player.fetch()
-        if self.books is not None:
-            self.books.play(k)
-            return
-        player.push()
-        self.keep(k, player.reward, player.flags[0], player.flags[1])
-        self.parts[k].age.masked_fill_(player.flags[2], 0)
+        super().play(k)
+        self.parts[k].age.masked_fill_(self.players[k].reset, 0)
 
     def learn(self, k: int = 1, part: int = -1, last: int = 0) -> None:
         """After the `last` updates that follow a part's turn, it acts with what was learned."""
