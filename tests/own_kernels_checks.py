@@ -58,8 +58,9 @@ def pair(config: Config, device: str, dtype: torch.dtype, group: int) -> tuple[O
 
 
 def same_weights(a: Packed, b: Packed) -> bool:
-    rest = len(a.first)  # of the flat weights the first layer's place stands empty
-    return all(torch.equal(x, y) for x, y in ((a.flat[rest:], b.flat[rest:]), (a.first, b.first), (a.hidden, b.hidden)))
+    unused = len(a.first)  # of the flat weights the first layer's place
+    assert not a.flat[:unused].any() and not b.flat[:unused].any()
+    return all(torch.equal(x, y) for x, y in zip(a.copies, b.copies, strict=True))
 
 
 def check_updates(
