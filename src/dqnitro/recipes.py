@@ -17,6 +17,8 @@ from dqnitro.errors import ConfigError
 from dqnitro.ladder import RUNGS, climb, in_force, rung
 
 SEEN_SMALL = {"pong"}  # games that were learned with fewer pixels and a smaller network (results/)
+# What `auto` learns them with on a CPU in place of the rungs eight-envs and three-step; compared over several seeds of Pong (LOG.md).
+SMALL_ON_CPU: dict[str, Any] = {"n_envs": 16, "n_step": 5, "replay_capacity": 50_000, "epsilon_end": 0.01}
 SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `spec.reward_threshold`
 
 # What `auto` learns Atari games with on a machine with a GPU; all of its numbers are here.
@@ -202,16 +204,17 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
         # The network is so small that a pass costs less than handing it to a GPU or a compiler.
         plan = _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
         return replace(plan, why="a pass of so small a network costs less than handing it to a GPU or another process")
-    small = ("small-frame", "small-network") if atari_game(env_id) in SEEN_SMALL else ()
+    small = atari_game(env_id) in SEEN_SMALL
     wanted = (
-        "frame-replay", "console", "eight-envs", "four-steps-per-update", *small, "three-step", "double", "quick-rate",
-        "fused-adam", "channels-last", "bfloat16", "distinct-patches", *FEW_CORES_RUNGS * few_cores(),
+        "frame-replay", "console", *(() if small else ("eight-envs",)), "four-steps-per-update",
+        *(("small-frame", "small-network") if small else ("three-step",)), "double", "quick-rate", "fused-adam", "channels-last",
+        "bfloat16", "distinct-patches", *FEW_CORES_RUNGS * few_cores(),
     )  # fmt: skip
     if atari_game(env_id) is None:
         return _plan_if_possible("auto", base, wanted)
     runner, why = choose_runner(here or this_machine())
     if runner == "inline":
-        return replace(_plan_if_possible("auto", base, wanted), why=why)
+        return replace(_plan_if_possible("auto", base.replace(**SMALL_ON_CPU) if small else base, wanted), why=why)
     unseen = {} if atari_game(env_id) == "pong" else UNSEEN_ON_GPU
     base = base.replace(device="cuda", runner=runner, **ON_GPU | unseen | (ON_DEVICE if runner == "device" else {}))
     return replace(_plan_if_possible("auto", base, ON_GPU_RUNGS), why=why)
