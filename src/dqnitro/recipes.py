@@ -17,7 +17,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.ladder import RUNGS, climb, in_force, rung
 
 SEEN_SMALL = {"pong"}  # games that were learned with fewer pixels and a smaller network (results/)
-# What `auto` learns them with on a CPU in place of the rungs eight-envs and three-step; compared over several seeds of Pong (LOG.md).
+# What `auto` learns them with on a CPU, in place of the rungs eight-envs and three-step (results/pong-auto-2-cores.json).
 SMALL_ON_CPU: dict[str, Any] = {"n_envs": 16, "n_step": 5, "replay_capacity": 50_000}
 SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `spec.reward_threshold`
 
