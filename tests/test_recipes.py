@@ -55,6 +55,15 @@ def test_on_a_gpu_all_numbers_come_from_one_place(monkeypatch):
     assert recipes.auto("pong").n_envs == recipes.ON_DEVICE["n_envs"]
 
 
+def test_on_a_cpu_pong_has_settings_of_its_own(monkeypatch):
+    use(monkeypatch, Here(2))
+    pong, other = (recipes.untuned("auto", game) for game in ("pong", "breakout"))
+    assert recipes.own_settings(pong) == recipes.SMALL_ON_CPU
+    assert {k: getattr(pong.config(), k) for k in recipes.SMALL_ON_CPU} == recipes.SMALL_ON_CPU
+    assert (pong.config().screen_size, other.config().screen_size) == (60, 84)
+    assert set(other.rungs) - set(pong.rungs) == {"eight-envs", "three-step"} and not recipes.own_settings(other)
+
+
 @pytest.mark.parametrize(
     ("here", "runner", "n_envs"), [(H200, "hybrid", 64), (Here(2, "card"), "device", 1024), (Here(2), "inline", 8)]
 )
@@ -144,7 +153,8 @@ def test_environments_that_do_not_take_turns_are_tried(monkeypatch):
 
 def test_a_runner_that_cannot_be_tried_says_why(monkeypatch):
     found, why_not = runners(monkeypatch, "pong", Here(4, "card", "too old"))
-    assert set(found) == {"processes, slack 0", "hybrid"} and "8 environments are too few" in why_not["runner: device"]
+    assert set(found) == {"processes, slack 0", "hybrid"}
+    assert f"{recipes.SMALL_ON_CPU['n_envs']} environments are too few" in why_not["runner: device"]
     found, why_not = runners(monkeypatch, "pong", Here(2), why=runner_needs)
     if not torch.cuda.is_available():
         assert set(found) == {"processes, slack 0"} and "no GPU here" in why_not["runner: hybrid"]
