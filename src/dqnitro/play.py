@@ -16,6 +16,7 @@ from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.errors import CheckpointError, ConfigError
+from dqnitro.ladder.rung import on_gpu
 from dqnitro.learn.learner import build_network, head_spec
 from dqnitro.seeds.folder import is_seeds
 
@@ -73,7 +74,11 @@ def load_network(run_dir: pathlib.Path, config: Config, spec: EnvSpec) -> tuple[
 
 def _where(config: Config) -> str:
     """Where its network plays now: on a GPU if it may and there is one, wherever it was trained."""
-    return "cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu"
+    return "cuda" if torch.cuda.is_available() and on_gpu(config) else "cpu"
+
+
+def _policy(run_dir: pathlib.Path, config: Config, spec: EnvSpec, epsilon: float, seed: int) -> Policy:
+    return Policy(*load_network(run_dir, config, spec), spec.n_actions, epsilon, seed, _where(config))
 
 
 def _fresh_games(config: Config, n_envs: int, seed: int) -> Config:
@@ -110,9 +115,7 @@ class Scored(NamedTuple):
     high: float
 
 
-def score(
-    run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, n_envs: int = 0, part: str = ""
-) -> Scored:
+def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, part: str = "") -> Scored:
     """Play `n_games` fresh games with a run's network; in the environment part `part`, else in the one it trained with."""
     from dqnitro.envs import make_envs
     from dqnitro.lab.statistics import mean_interval
@@ -120,11 +123,11 @@ def score(
     config = load_config(run_dir)
     if part:
         config = config.replace(envs=part)
-    device = _where(config)
     # A card sees 32 games as quickly as 8. For a CPU they would only be more that go on after their last game.
-    envs = make_envs(_fresh_games(config, min(n_games, n_envs or (8 if device == "cpu" else 32)), seed))
+    at_once = 8 if _where(config) == "cpu" else 32
+    envs = make_envs(_fresh_games(config, min(n_games, at_once), seed))
     try:
-        policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed, device)
+        policy = _policy(run_dir, config, envs.spec, epsilon, seed)
         scores = [end.score for end in play_games(policy, envs, n_games)]
     finally:
         envs.close()
@@ -141,7 +144,6 @@ class VideoWriter:
         self._container: Any = None
         self._stream: Any = None
         self._reformatter: Any = None  # one for all pictures: it takes longer to make than to use
-        self.n_frames = 0
 
     def __call__(self, rgb: np.ndarray) -> None:
         import av
@@ -163,7 +165,6 @@ class VideoWriter:
         )
         for packet in self._stream.encode(big):
             self._container.mux(packet)
-        self.n_frames += 1
 
     def close(self) -> None:
         """Finish the file; it appears under its name only when it is whole."""
@@ -187,7 +188,7 @@ def show(run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: fl
     screen: Any = None
     envs, fps = make_watched_envs(_fresh_games(config, 1, seed), lambda rgb: screen(rgb))
     try:
-        policy = Policy(*load_network(run_dir, config, envs.spec), envs.spec.n_actions, epsilon, seed, _where(config))
+        policy = _policy(run_dir, config, envs.spec, epsilon, seed)
         screen = make_screen(fps)
         (end,) = play_games(policy, envs, 1)
     finally:

@@ -17,7 +17,8 @@ from dqnitro.errors import ConfigError
 from dqnitro.ladder import RUNGS, climb, in_force, rung
 
 SEEN_SMALL = {"pong"}  # games that were learned with fewer pixels and a smaller network (results/)
-# What `auto` learns them with on a CPU, in place of the rungs eight-envs and three-step (results/pong-auto-2-cores.json).
+SMALL_RUNGS, OTHER_RUNGS = ("small-frame", "small-network"), ("eight-envs", "three-step")
+# What `auto` learns them with on a CPU, in place of the other games' rungs (results/pong-auto-2-cores.json).
 SMALL_ON_CPU: dict[str, Any] = {"n_envs": 16, "n_step": 5, "replay_capacity": 50_000}
 SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `spec.reward_threshold`
 
@@ -206,9 +207,8 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
         return replace(plan, why="a pass of so small a network costs less than handing it to a GPU or another process")
     small = atari_game(env_id) in SEEN_SMALL
     wanted = (
-        "frame-replay", "console", *(() if small else ("eight-envs",)), "four-steps-per-update",
-        *(("small-frame", "small-network") if small else ("three-step",)), "double", "quick-rate", "fused-adam", "channels-last",
-        "bfloat16", "distinct-patches", *FEW_CORES_RUNGS * few_cores(),
+        "frame-replay", "console", *(SMALL_RUNGS if small else OTHER_RUNGS), "four-steps-per-update", "double", "quick-rate",
+        "fused-adam", "channels-last", "bfloat16", "distinct-patches", *FEW_CORES_RUNGS * few_cores(),
     )  # fmt: skip
     if atari_game(env_id) is None:
         return _plan_if_possible("auto", base, wanted)
