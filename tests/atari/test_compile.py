@@ -16,7 +16,7 @@ import pytest
 from numba.core.caching import NullCache
 
 from dqnitro.atari import compile as first_use
-from dqnitro.atari import games, roms, target
+from dqnitro.atari import dependencies, games, roms, target
 
 TINY = """
 import numba
@@ -113,6 +113,21 @@ def test_a_version_that_another_part_made_is_kept_as_well(tmp_path, monkeypatch)
     half._cache = NullCache()
     assert half(8) == 4 and not list(tmp_path.rglob("*.nbc"))
     assert first_use.kept(half)(9) == 4 and len(list(tmp_path.rglob("*.nbc"))) == 1
+
+
+def test_the_stamp_of_a_module_follows_every_way_to_import_another(tmp_path):
+    files = {
+        "top.py": "from . import a, b\nfrom .pkg import c\nfrom .pkg.d import *\n\ndef f():\n    from . import lazy\n",
+        "a.py": "from .deep import x\n", "b.py": "import os\n", "deep.py": "x = 1\n", "lazy.py": "",
+        "pkg/__init__.py": "", "pkg/c.py": "from ..up import y\n", "pkg/d.py": "from . import e\n", "pkg/e.py": "",
+        "up.py": "y = 2\n", "other.py": "",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = dependencies.closure([tmp_path / "top.py"], lambda p: p.read_bytes() if p.exists() else None)
+    names = {str(path.relative_to(tmp_path)) for path in found}
+    assert names == set(files) - {"lazy.py", "other.py"}
 
 
 def test_a_helper_that_is_killed_is_a_helper_that_failed():

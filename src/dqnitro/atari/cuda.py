@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .dependencies import closure
+
 PACKAGE = f"{__package__}.on_cuda"
 OLDEST = (7, 5)  # what CUDA 13 still compiles for
 # Registers of a thread. With 64, 32 warps fit a processor and hide what each of them waits for; few machines have no use for that.
@@ -153,15 +155,11 @@ def _cache_folder() -> Path:
 def _sources() -> list[Path]:
     """The kernels' module and all that it imports from this package, as compiled for CUDA."""
     here = Path(__file__).parent
-    todo, seen = [here / "kernels.py", here / "target_cuda.py", here / "either.py"], set()
-    while todo:
-        path = todo.pop()
-        if path in seen or path.name == "target.py" or not path.exists():
-            continue
-        seen.add(path)
-        names = re.findall(r"^from \.(\w+) import|^from \. import (\w+)", path.read_text(), re.MULTILINE)
-        todo += [here / f"{a or b}.py" for a, b in names]
-    return sorted(seen)
+
+    def read(path: Path) -> bytes | None:
+        return path.read_bytes() if path.exists() and path != here / "target.py" else None
+
+    return sorted(closure([here / "kernels.py", here / "target_cuda.py", here / "either.py"], read))
 
 
 def build(capability: tuple[int, int], many: bool = False) -> tuple[bytes, dict[str, str]]:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +30,7 @@ from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
+from .dependencies import closure
 from .layout import ROWS, WORDS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,7 +42,13 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "boundscheck": BOUNDSCHECK, "error_mo
 
 
 # Read at one moment, so that all stamps of a process agree, even when somebody edits a file meanwhile.
-_SOURCES = {path: path.read_bytes() for path in Path(__file__).parent.glob("*.py")}
+_SOURCES = {path: path.read_bytes() for path in Path(__file__).parent.rglob("*.py")}
+
+
+def _source(path: Path) -> bytes | None:
+    if path in _SOURCES:
+        return _SOURCES[path]
+    return path.read_bytes() if path.exists() else None
 
 
 @functools.cache
@@ -52,15 +58,7 @@ def _stamp(path: Path) -> str:
     Numba's cache looks at a function's own file only, so a change of a function that it calls, or of a table
     that was frozen into it, would go unnoticed.
     """
-    seen: dict[Path, bytes] = {}
-    todo = [path]
-    while todo:
-        module = todo.pop()
-        if module in seen or (module not in _SOURCES and not module.exists()):
-            continue
-        seen[module] = _SOURCES[module] if module in _SOURCES else module.read_bytes()
-        names = re.findall(rb"^from \.(\w+) import|^from \. import (\w+)", seen[module], re.MULTILINE)
-        todo += [module.parent / f"{(a or b).decode()}.py" for a, b in names]
+    seen = closure([path], _source)
     digest = hashlib.sha256(b"checked" if BOUNDSCHECK else b"fast")
     for module in sorted(seen):
         digest.update(seen[module])

@@ -1,0 +1,46 @@
+"""Which files of this package a module is made of: what compiled code depends on, read off the imports themselves.
+
+Only imports that run when a module is loaded count. What a function imports for itself cannot be part of compiled code.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+
+def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
+    """A dotted name below a folder, as a module or as a package."""
+    at = folder.joinpath(*names)
+    yield at.with_suffix(".py")
+    yield at / "__init__.py"
+
+
+def imported(path: Path, source: bytes) -> set[Path]:
+    """Where the relative imports of a module may lead; files that do not exist may be among them."""
+    found: set[Path] = set()
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.ImportFrom) or node.level == 0:
+            continue
+        folder = path.parents[node.level - 1]
+        names = node.module.split(".") if node.module else []
+        if names:
+            found.update(_files(folder, names))
+        for alias in node.names:  # a name may be a module of the package that it is imported from
+            if alias.name != "*":
+                found.update(_files(folder, [*names, alias.name]))
+    return found
+
+
+def closure(roots: Iterable[Path], read: Callable[[Path], bytes | None]) -> dict[Path, bytes]:
+    """The given modules and all that they import, directly or not. `read` gives None for what is not to be followed."""
+    seen: dict[Path, bytes] = {}
+    todo = list(roots)
+    while todo:
+        path = todo.pop()
+        if path in seen or (source := read(path)) is None:
+            continue
+        seen[path] = source
+        todo += imported(path, source)
+    return seen
