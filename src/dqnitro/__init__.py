@@ -7,8 +7,9 @@ Everything is imported on first use, so that `import dqnitro` and `dqnitro --hel
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
+
+from dqnitro import before_torch
 
 if TYPE_CHECKING:
     from dqnitro import recipes
@@ -18,11 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Result", "__version__", "recipes", "resume", "train"]
 __version__ = "0.1.0"
 
-# Before torch is imported: libgomp's idle threads spin for milliseconds, and as soon as anything else wants the cores (another
-# process, a browser) an update of 26 ms takes 430. Sleeping at once (OMP_WAIT_POLICY=PASSIVE) costs a third of the speed of
-# an idle machine. A short spin costs a few per cent and keeps most of both.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+before_torch.prepare()
 
 _HOME = {
     "Config": "dqnitro.config",
