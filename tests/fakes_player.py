@@ -6,7 +6,7 @@ What only a real process can show (signals, kill -9, orphans) is tested with rea
 import os
 import threading
 
-from dqnitro.run import player, remote
+from dqnitro.run.processes import player, remote
 
 
 class ThreadProcess:

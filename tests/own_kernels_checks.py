@@ -11,11 +11,11 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec
-from dqnitro.learn import own_kernels
+from dqnitro.learn.gpu import fused_update
+from dqnitro.learn.gpu.fused_update import OwnKernels
+from dqnitro.learn.gpu.packed_weights import Packed
 from dqnitro.learn.learner import Learner
-from dqnitro.learn.own_kernels import OwnKernels
-from dqnitro.learn.own_weights import Packed
-from dqnitro.run.ring import Ring
+from dqnitro.replay.gpu_ring import Ring
 
 ACTIONS, ENVS = 5, 3
 KINDS: dict[str, dict[str, Any]] = {
@@ -170,7 +170,7 @@ def coarse(division: dict[str, int]) -> dict[str, int]:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    own_kernels.TUNED = {k: coarse(v) for k, v in own_kernels.TUNED.items()}
+    fused_update.TUNED = {k: coarse(v) for k, v in fused_update.TUNED.items()}
     for kind in KINDS:
         check_updates(kind, "cpu", torch.float32, 1e-3)
         check_gradients(kind, "cpu", torch.float32, 0.9999)

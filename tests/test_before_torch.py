@@ -12,7 +12,12 @@ CORE = "processor\t: 0\ncpuid level\t: {level}\nflags\t\t: fpu {flags} sse\n\npr
 
 @pytest.mark.parametrize(
     ("flags", "level", "broken"),
-    [("amx_tile amx_bf16", 28, True), ("amx_tile amx_bf16", 32, False), ("avx512f", 28, False), ("amx_tile", "", False)],
+    [
+        ("amx_tile amx_bf16", 28, True),
+        ("amx_tile amx_bf16", 32, False),
+        ("avx512f", 28, False),
+        ("amx_tile", "", False),
+    ],
 )
 def test_amx_without_tile_palettes_is_broken(flags, level, broken):
     assert amx_is_broken(CORE.format(flags=flags, level=level)) is broken

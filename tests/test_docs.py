@@ -32,7 +32,7 @@ def test_the_table_of_settings_is_the_configs():
 
 
 def test_the_table_of_games_is_what_the_comparisons_found():
-    from dqnitro.atari.games import GAMES
+    from dqnitro.atari.games.game_table import GAMES
 
     module = generator("make_exactness")
     page = module.PAGE.read_text()

@@ -189,7 +189,7 @@ def test_an_old_card_is_not_asked_for_what_it_cannot(monkeypatch):
 
 def test_few_cores_learn_with_one_thread_each_unless_told_otherwise(monkeypatch):
     use(monkeypatch, Here(2))
-    monkeypatch.setattr("dqnitro.machine.usable_cores", lambda: 2)
+    monkeypatch.setattr("dqnitro.host.usable_cores", lambda: 2)
     for name in ("fast", "auto"):
         plan = recipes.untuned(name, "pong")
         wanted = (*recipes.FEW_CORES_RUNGS, *recipes.LARGE_LAYER_RUNGS * (name == "fast"))
@@ -198,7 +198,7 @@ def test_few_cores_learn_with_one_thread_each_unless_told_otherwise(monkeypatch)
         if "side-by-side" in plan.rungs:
             assert plan.config().torch_threads == 1 and "fused-adam" not in plan.config().wrappers
             assert replace(plan, base=plan.base.replace(torch_threads=3)).config().torch_threads == 3
-    monkeypatch.setattr("dqnitro.machine.usable_cores", lambda: 16)
+    monkeypatch.setattr("dqnitro.host.usable_cores", lambda: 16)
     assert not set(recipes.FEW_CORES_RUNGS) & set(recipes.untuned("fast", "pong").rungs)
 
 

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from dqnitro import checkpoint
+from dqnitro.compress import LEAST, PIECE, expand, squeeze
 from dqnitro.errors import CheckpointError
-from dqnitro.squeeze import LEAST, PIECE, expand, squeeze
 
 RNG = np.random.default_rng(0)
 

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from dqnitro.compress import expand, squeeze
 from dqnitro.errors import CheckpointError
-from dqnitro.squeeze import expand, squeeze
 
 FORMAT = 2  # 1 had no squeezed arrays; it is still read
 MAGIC = "dqnitro-checkpoint"

@@ -118,7 +118,7 @@ class Scored(NamedTuple):
 def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, part: str = "") -> Scored:
     """Play `n_games` fresh games with a run's network; in the environment part `part`, else in the one it trained with."""
     from dqnitro.envs import make_envs
-    from dqnitro.lab.statistics import mean_interval
+    from dqnitro.intervals import mean_interval
 
     config = load_config(run_dir)
     if part:

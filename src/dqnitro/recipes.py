@@ -62,8 +62,8 @@ class Here:
 def this_machine() -> Here:
     import torch
 
+    from dqnitro.host import usable_cores
     from dqnitro.ladder.rung import needs_cuda_console
-    from dqnitro.machine import usable_cores
 
     if not torch.cuda.is_available():
         return Here(usable_cores())
@@ -176,7 +176,7 @@ def classic_plan(env_id: str, here: Here | None = None) -> Plan:
 
 def few_cores() -> bool:
     """So few that threads which share every product of a batch of 32 wait for each other more than they help."""
-    from dqnitro.machine import usable_cores
+    from dqnitro.host import usable_cores
 
     return 2 <= usable_cores() < 4  # measured with two
 

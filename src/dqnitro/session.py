@@ -21,8 +21,8 @@ from dqnitro.clock import Every
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink
+from dqnitro.host import provenance
 from dqnitro.loop import Agent, Tick, get_state, set_state
-from dqnitro.machine import provenance
 from dqnitro.run import make_run
 
 LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s")  # may change on resume

@@ -14,8 +14,8 @@ from typing import Any
 
 from dqnitro.config import FIELDS
 from dqnitro.errors import ConfigError
+from dqnitro.host import cpu_name, usable_cores
 from dqnitro.ladder import RUNGS
-from dqnitro.machine import cpu_name, usable_cores
 
 FORMAT = 1
 RECIPES = ("auto", "fast")  # those that take the result

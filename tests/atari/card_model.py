@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import dqnitro.atari
+from dqnitro.atari.chips.layout import LOG_SIZE, P_TOGETHER, S_MASK_P0, S_PADDLE0, S_SIZE
 from dqnitro.atari.console import Console
-from dqnitro.atari.layout import LOG_SIZE, P_TOGETHER, S_MASK_P0, S_PADDLE0, S_SIZE
-from dqnitro.atari.micro import microcode
-from dqnitro.atari.narrow import as_narrow
-from dqnitro.atari.trees import as_trees
+from dqnitro.atari.cuda.microcode import microcode
+from dqnitro.atari.cuda.rewrite_branches import as_trees
+from dqnitro.atari.cuda.rewrite_int32 import as_narrow
 
 FOLDER = Path(dqnitro.atari.__file__).parent
 PACKAGE = "dqnitro.atari.on_paper"
@@ -30,7 +30,7 @@ HAPPENED: Counter[str] = Counter()  # calls by function
 
 def narrow_modules() -> set[str]:
     """What target_cuda, which only a machine with numba-cuda can import, makes narrow."""
-    for node in ast.parse((FOLDER / "target_cuda.py").read_text()).body:
+    for node in ast.parse((FOLDER / "cuda" / "target.py").read_text()).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "NARROW":
             return ast.literal_eval(node.value)
     raise AssertionError("target_cuda has no NARROW")
@@ -99,9 +99,9 @@ def load() -> Any:
         package = types.ModuleType(PACKAGE)
         package.__path__ = [str(FOLDER)]
         sys.modules[PACKAGE] = package
-        sys.modules[f"{PACKAGE}.target"] = _target()
-        sys.modules[f"{PACKAGE}.loop"] = importlib.import_module(f"{PACKAGE}.either")
-    return importlib.import_module(f"{PACKAGE}.environment")
+        sys.modules[f"{PACKAGE}.jit.target"] = _target()
+        sys.modules[f"{PACKAGE}.chips.cpu_fast"] = importlib.import_module(f"{PACKAGE}.cuda.cpu_dispatch")
+    return importlib.import_module(f"{PACKAGE}.games.environment")
 
 
 class OnPaper:

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from dqnitro.atari.console import Console
-from dqnitro.atari.target import BOUNDSCHECK
+from dqnitro.atari.jit.target import BOUNDSCHECK
 
 SIZES = {"2K": 2048, "4K": 4096, "F8": 8192, "F6": 16384, "E0": 8192, "FE": 8192, "F8SC": 8192, "F6SC": 16384,
          "DPC": 10495}  # fmt: skip

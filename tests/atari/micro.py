@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from dqnitro.atari.opcodes import ABS, ABX, ABY, IMM, IMP, IZX, IZY, LENGTH, MODE, NAMES, ZP, ZPX, ZPY
+from dqnitro.atari.chips.cpu_opcodes import ABS, ABX, ABY, IMM, IMP, IZX, IZY, LENGTH, MODE, NAMES, ZP, ZPX, ZPY
 
 GAME = "asterix"  # its rules hardly ever end a game of somebody else's program, and it has no mode selection
 WSYNC, VSYNC, VBLANK = 0x02, 0x00, 0x01

@@ -9,8 +9,9 @@ import micro
 import numpy as np
 import pytest
 
-from dqnitro.atari import Console, roms
-from dqnitro.atari.check import check_game
+from dqnitro.atari import Console
+from dqnitro.atari.compare_with_ale import check_game
+from dqnitro.atari.games import roms
 
 
 def same_as_ale(rom: bytes, tmp_path, frames: int = 6) -> None:

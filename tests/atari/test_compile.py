@@ -15,14 +15,16 @@ import numpy as np
 import pytest
 from numba.core.caching import NullCache
 
-from dqnitro.atari import compile as first_use
-from dqnitro.atari import dependencies, games, roms, target
+from dqnitro.atari import compile_units
+from dqnitro.atari.games import game_table, roms
+from dqnitro.atari.jit import dependencies, target
+from dqnitro.atari.jit import parallel_compile as first_use
 
 TINY = """
 import numba
 from numba.core import caching
 caching.CacheImpl._locator_classes = []  # no folder can be written
-from dqnitro.atari import target
+from dqnitro.atari.jit import target
 twice = target._unit(eval("lambda x: 2 * x"))
 again = target.device(eval("lambda x: x + 1"))
 print(again(20), numba.njit(lambda: twice(21))())
@@ -102,7 +104,9 @@ def test_a_helper_compiles_into_the_cache_in_another_process(tmp_path, monkeypat
     assert helper.compile("no such part") is None
     assert "no such part" in helper.end() and helper.process.returncode
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbc")}
-    assert kept == {"decode.decode_image", "decode.fuse"}, "what others call, and nothing of what these call"
+    assert kept == {"cpu_predecode.decode_image", "cpu_predecode.fuse"}, (
+        "what others call, and nothing of what these call"
+    )
 
 
 def test_a_version_that_another_part_made_is_kept_as_well(tmp_path, monkeypatch):
@@ -112,7 +116,7 @@ def test_a_version_that_another_part_made_is_kept_as_well(tmp_path, monkeypatch)
     half: Any = target.device(importlib.import_module("small").half)
     half._cache = NullCache()
     assert half(8) == 4 and not list(tmp_path.rglob("*.nbc"))
-    assert first_use.kept(half)(9) == 4 and len(list(tmp_path.rglob("*.nbc"))) == 1
+    assert compile_units.kept(half)(9) == 4 and len(list(tmp_path.rglob("*.nbc"))) == 1
 
 
 def test_the_stamp_of_a_module_follows_every_way_to_import_another(tmp_path):
@@ -139,7 +143,7 @@ def test_a_helper_that_is_killed_is_a_helper_that_failed():
 
 def test_the_parts_are_all_units_and_all_that_python_calls():
     code = (
-        "from dqnitro.atari import target; units = target.compile_later(); from dqnitro.atari import environment; "
+        "from dqnitro.atari.jit import target; units = target.compile_later(); from dqnitro.atari.games import environment; "
         "print(*units)"
     )
     done = python(code)
@@ -175,7 +179,9 @@ def test_without_any_folder_to_write_to_everything_still_runs_and_says_so():
 
 
 def test_without_a_compiler_no_unit_is_compiled():
-    code = "from dqnitro.atari import target; print(target.unit is target.device, target.device(lambda x: x + 1)(0))"
+    code = (
+        "from dqnitro.atari.jit import target; print(target.unit is target.device, target.device(lambda x: x + 1)(0))"
+    )
     for env in ({"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_DISABLE_JIT": "1", "DQNITRO_BOUNDSCHECK": "1"}):
         done = python(code, **env)
         assert done.stdout.split() == ["True", "1"], done.stderr
@@ -183,12 +189,15 @@ def test_without_a_compiler_no_unit_is_compiled():
 
 def test_one_compiled_version_serves_all_games():
     """A 2K image is built, not read, which once made its array of another type: twelve seconds of compiling."""
-    from dqnitro.atari import AtariVec, crew
+    from dqnitro.atari import AtariVec
+    from dqnitro.atari.vector import worker
 
-    kinds = {(r.image.dtype, r.image.flags.writeable, r.image.flags.c_contiguous) for r in map(roms.load, games.GAMES)}
+    kinds = {
+        (r.image.dtype, r.image.flags.writeable, r.image.flags.c_contiguous) for r in map(roms.load, game_table.GAMES)
+    }
     assert kinds == {(np.dtype(np.uint8), False, True)}
     for game, grayscale in (("pong", True), ("asteroids", False), ("tetris", True), ("air_raid", True)):
         envs = AtariVec(game, 1, num_threads=1, grayscale=grayscale)
         envs.reset(seed=1)
         envs.close()
-    assert len(crew.work.signatures) == 1  # type: ignore[attr-defined]
+    assert len(worker.work.signatures) == 1  # type: ignore[attr-defined]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dqnitro.atari import roms
 from dqnitro.atari.console import Console
-from dqnitro.atari.roms import UnsupportedRom
+from dqnitro.atari.games import roms
+from dqnitro.atari.games.roms import UnsupportedRom
 
 
 def play(console: Console, frames: int, seed: int) -> list[np.ndarray]:

@@ -15,12 +15,16 @@ import numpy as np
 import pytest
 import torch
 
-from dqnitro.atari import AtariVec, cuda, layout, stepper, vec_cuda
-from dqnitro.atari.cuda import CudaUnavailable
-from dqnitro.atari.stick import STICK, from_stick, stick_space
-from dqnitro.atari.vec_cuda import ARRAYS, CudaVec
+from dqnitro.atari import AtariVec
+from dqnitro.atari.chips import layout
+from dqnitro.atari.cuda import build
+from dqnitro.atari.cuda import vec as vec_cuda
+from dqnitro.atari.cuda.build import CudaUnavailable
+from dqnitro.atari.cuda.vec import ARRAYS, CudaVec
+from dqnitro.atari.vector import agent_step
+from dqnitro.atari.vector.joystick import STICK, from_stick, stick_space
 
-FOLDER = Path(cuda.__file__).parent
+FOLDER = Path(build.__file__).parents[1]
 
 
 def one_line(error: pytest.ExceptionInfo[Any]) -> str:
@@ -79,27 +83,27 @@ def missing(monkeypatch, name: str, error: Exception) -> None:
             raise error
         return SimpleNamespace() if wanted in ("numba_cuda", "numba.cuda.extending") else real(wanted, package)
 
-    monkeypatch.setattr(cuda.importlib, "import_module", fake)
+    monkeypatch.setattr(build.importlib, "import_module", fake)
 
 
 def test_numba_cuda_is_not_installed(monkeypatch):
     missing(monkeypatch, "numba_cuda", ModuleNotFoundError("No module named 'numba_cuda'"))
     with pytest.raises(CudaUnavailable, match=r"needs numba-cuda \(No module.*pip install 'dqnitro\[cuda\]'") as e:
-        cuda.compile_units((9, 0))
+        build.compile_units((9, 0))
     one_line(e)
 
 
 def test_the_driver_interface_is_not_installed(card, monkeypatch):
     missing(monkeypatch, "cuda.bindings.driver", ModuleNotFoundError("No module named 'cuda'"))
     with pytest.raises(CudaUnavailable, match="No module named 'cuda'") as e:
-        cuda.Kernels(0)
+        build.Kernels(0)
     one_line(e)
 
 
 def test_a_numba_cuda_that_does_not_fit_numpy(monkeypatch):
     missing(monkeypatch, "numba.cuda.extending", AttributeError("module 'numpy' has no attribute 'row_stack'"))
     with pytest.raises(CudaUnavailable, match=r"does not work with NumPy .*numpy<2\.5") as e:
-        cuda.compile_units((9, 0))
+        build.compile_units((9, 0))
     one_line(e)
 
 
@@ -108,15 +112,15 @@ def test_row_stack_is_lent_to_numba_cuda_and_taken_back(monkeypatch):
     monkeypatch.delattr(np, "row_stack", raising=False)
     if hasattr(np, "row_stack"):
         pytest.skip("this NumPy makes the name up when it is asked for")
-    with cuda._row_stack():
+    with build._row_stack():
         assert vars(np)["row_stack"] is np.vstack
     assert not hasattr(np, "row_stack")
 
 
 def test_out_of_gpu_memory_says_how_many_would_fit():
-    cuda.check_memory(2**30, 2**30, 1000)
+    build.check_memory(2**30, 2**30, 1000)
     with pytest.raises(CudaUnavailable, match=r"1000 machines need 4\.0 GiB .* 1\.0 GiB are free.*250 would fit") as e:
-        cuda.check_memory(2**32, 2**30, 1000)
+        build.check_memory(2**32, 2**30, 1000)
     one_line(e)
 
 
@@ -182,8 +186,8 @@ class Toy(CudaVec):
         self._tensors = {k: torch.full((n,), v) for k, v in made.items()}
         self._tensors |= {
             "commands": torch.zeros(n, dtype=torch.int32), "away": torch.zeros(n, dtype=torch.int32),
-            "episode": torch.zeros((n, stepper.E_SIZE), dtype=torch.int64), "obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8),
-            "final_obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8), "results": torch.zeros((stepper.R_SIZE, n), dtype=torch.int32),
+            "episode": torch.zeros((n, agent_step.E_SIZE), dtype=torch.int64), "obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8),
+            "final_obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8), "results": torch.zeros((agent_step.R_SIZE, n), dtype=torch.int32),
             "terminated": torch.zeros(n, dtype=torch.bool), "truncated": torch.zeros(n, dtype=torch.bool),
             "strengths": torch.ones(n), "action_set": torch.arange(18),
         }  # fmt: skip
@@ -192,21 +196,21 @@ class Toy(CudaVec):
         t = self._tensors
         for m in range(self.num_envs):
             command, ended = int(t["commands"][m]), False
-            t["results"][stepper.R_REWARD, m] = 0
-            if command == stepper.STEP and t["episode"][m, stepper.E_OVER]:
-                command = stepper.RESET
-            if command == stepper.STEP:
+            t["results"][agent_step.R_REWARD, m] = 0
+            if command == agent_step.STEP and t["episode"][m, agent_step.E_OVER]:
+                command = agent_step.RESET
+            if command == agent_step.STEP:
                 t["age"][m] += 1
                 t["obs"][m] = torch.stack([t["obs"][m, 1], torch.full((1, 1), 10 * t["number"][m] + t["age"][m])])
-                t["results"][stepper.R_REWARD, m] = t["actions"][m]
+                t["results"][agent_step.R_REWARD, m] = t["actions"][m]
                 ended = bool(t["age"][m] >= t["number"][m])
-                t["episode"][m, stepper.E_OVER] = int(ended)
-            if command in (stepper.RESET, stepper.SEEDED_RESET):
-                seeded = command == stepper.SEEDED_RESET and t["seeds"][m] >= 0
+                t["episode"][m, agent_step.E_OVER] = int(ended)
+            if command in (agent_step.RESET, agent_step.SEEDED_RESET):
+                seeded = command == agent_step.SEEDED_RESET and t["seeds"][m] >= 0
                 t["number"][m] = t["seeds"][m] if seeded else t["number"][m] + 1
-                t["age"][m], t["episode"][m, stepper.E_OVER] = 0, 0
+                t["age"][m], t["episode"][m, agent_step.E_OVER] = 0, 0
                 t["obs"][m] = torch.tensor([0, 10 * int(t["number"][m])], dtype=torch.uint8).view(2, 1, 1)
-            t["results"][stepper.R_LIVES, m] = t["number"][m]
+            t["results"][agent_step.R_LIVES, m] = t["number"][m]
             t["terminated"][m] = ended
 
 
@@ -222,7 +226,7 @@ def test_a_new_game_in_the_same_step_is_the_one_that_the_next_step_would_begin(n
         vec.reset(seed=1)
     stories: list[list[list[Any]]] = [[[] for _ in range(4)] for _ in range(2)]
     for k in range(40):
-        over = later._tensors["episode"][:, stepper.E_OVER].bool().tolist()
+        over = later._tensors["episode"][:, agent_step.E_OVER].bool().tolist()
         obs, reward, terminated, _, info = later.step(torch.full((4,), k % 5))
         assert "final_obs" not in info
         for m in range(4):
@@ -339,7 +343,9 @@ def test_a_state_of_other_environments_is_refused():
 
 def test_the_arrays_stand_in_the_order_that_the_kernels_expect():
     """kernels.py can only be imported where numba-cuda is; its text can be read anywhere."""
-    block = re.search(r"# fmt: off\n\((.*?)\) = range\((\d+)\)", (FOLDER / "kernels.py").read_text(), re.DOTALL)
+    block = re.search(
+        r"# fmt: off\n\((.*?)\) = range\((\d+)\)", (FOLDER / "cuda" / "kernels.py").read_text(), re.DOTALL
+    )
     assert block
     names = re.findall(r"\b(A_\w+|_\d)\b", re.sub(r"#.*", "", block[1]))
     assert len(names) == int(block[2]) == len(ARRAYS) + 1 and names[-1] == "A_SIZE"
@@ -351,14 +357,14 @@ def test_the_arrays_stand_in_the_order_that_the_kernels_expect():
 
 
 def test_every_array_that_a_kernel_reads_has_a_name():
-    text = (FOLDER / "kernels.py").read_text()
+    text = (FOLDER / "cuda" / "kernels.py").read_text()
     declared = set(re.findall(r"A_\w+", text.split(") = range(")[0]))
     assert set(re.findall(r"at\[(A_\w+)", text)) <= declared
     assert declared - set(re.findall(r"at\[(A_\w+)", text)) == {"A_SIZE"}, "an array that no kernel reads"
 
 
 def test_constants_that_only_a_card_can_import_agree():
-    text = (FOLDER / "target_cuda.py").read_text()
+    text = (FOLDER / "cuda" / "target.py").read_text()
     words = re.search(r"^WORDS_OF_MASKS = (\d+)", text, re.MULTILINE)
     assert words and int(words[1]) == vec_cuda.WORDS_OF_MASKS == layout.S_PADDLE0 - layout.S_MASK_P0
     assert f"LANES = {vec_cuda.LANES} " in text
@@ -366,53 +372,64 @@ def test_constants_that_only_a_card_can_import_agree():
 
 def test_the_kept_program_depends_on_all_that_is_compiled_into_it():
     """The modules that importing the kernels' closure brings in, found without the regular expression."""
-    names = {p.stem for p in cuda._sources()}
-    assert {"kernels", "target_cuda", "trees", "narrow", "loop", "either", "phases", "micro", "tia", "shrink"} <= names
-    assert {"stepper", "resize_plan", "layout"} <= names
-    assert not names & {"target", "vec", "vec_cuda", "batches", "cuda", "workers"}
+    names = {".".join(p.relative_to(FOLDER).with_suffix("").parts) for p in build._sources()}
+    on_gpu = (
+        "kernels",
+        "target",
+        "rewrite_branches",
+        "rewrite_int32",
+        "cpu_dispatch",
+        "cpu_warp",
+        "microcode",
+        "observation",
+    )
+    assert {f"cuda.{name}" for name in on_gpu} <= names
+    assert {"chips.cpu_fast", "chips.tia", "chips.layout", "vector.agent_step", "observation.resize_plan"} <= names
+    assert not names & {"jit.target", "vec", "cuda.vec", "vector.batch", "cuda.build", "vector.thread_pool"}
     code = (
-        "import sys, dqnitro.atari.stepper, dqnitro.atari.resize_other\n"
-        "print(*[m.rpartition('.')[2] for m in sys.modules if m.startswith('dqnitro.atari.')])"
+        "import sys, dqnitro.atari.vector.agent_step, dqnitro.atari.observation.resize_opencv\n"
+        "prefix = 'dqnitro.atari.'\n"
+        "print(*[n.removeprefix(prefix) for n, m in sys.modules.items() if n.startswith(prefix) and not hasattr(m, '__path__')])"
     )
     env = {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(FOLDER.parents[1]), "PATH": ""}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout
-    assert set(out.split()) - {"target", "registration"} <= names
+    assert set(out.split()) - {"jit.target", "jit.dependencies", "registration"} <= names
 
 
 def test_the_cache_follows_the_sources(tmp_path, monkeypatch):
     monkeypatch.setenv("DQNITRO_CACHE", str(tmp_path))
     compiled = []
-    monkeypatch.setattr(cuda, "compile_units", lambda c: compiled.append(c) or {"k": ".visible .entry k_1(\n)"})
-    monkeypatch.setattr(cuda, "link", lambda units, c, registers: b"code%d" % registers)
+    monkeypatch.setattr(build, "compile_units", lambda c: compiled.append(c) or {"k": ".visible .entry k_1(\n)"})
+    monkeypatch.setattr(build, "link", lambda units, c, registers: b"code%d" % registers)
     source = tmp_path / "source.py"
     source.write_text("1")
-    monkeypatch.setattr(cuda, "_sources", lambda: [source])
-    assert cuda.build((9, 0)) == cuda.build((9, 0)) == (b"code%d" % cuda.FEW_REGISTERS, {"k": "k_1"})
-    assert cuda.build((9, 0), many=True) == (b"code%d" % cuda.MANY_REGISTERS, {"k": "k_1"}), "kept with the other one"
+    monkeypatch.setattr(build, "_sources", lambda: [source])
+    assert build.build((9, 0)) == build.build((9, 0)) == (b"code%d" % build.FEW_REGISTERS, {"k": "k_1"})
+    assert build.build((9, 0), many=True) == (b"code%d" % build.MANY_REGISTERS, {"k": "k_1"}), "kept with the other one"
     assert compiled == [(9, 0)]
-    cuda.build((8, 0))
+    build.build((8, 0))
     source.write_text("2")
-    cuda.build((9, 0))
+    build.build((9, 0))
     assert compiled == [(9, 0), (8, 0), (9, 0)]
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DQNITRO_CACHE", str(tmp_path / "file" / "below"))
-    monkeypatch.setattr(cuda, "compile_units", lambda c: {"k": ".entry k_1()"})
-    monkeypatch.setattr(cuda, "link", lambda units, c, registers: b"code%d" % registers)
-    assert cuda.build((9, 0)) == (b"code%d" % cuda.FEW_REGISTERS, {"k": "k_1"})
-    assert cuda.build((9, 0), many=True) == (b"code%d" % cuda.MANY_REGISTERS, {"k": "k_1"})
+    monkeypatch.setattr(build, "compile_units", lambda c: {"k": ".entry k_1()"})
+    monkeypatch.setattr(build, "link", lambda units, c, registers: b"code%d" % registers)
+    assert build.build((9, 0)) == (b"code%d" % build.FEW_REGISTERS, {"k": "k_1"})
+    assert build.build((9, 0), many=True) == (b"code%d" % build.MANY_REGISTERS, {"k": "k_1"})
 
 
 @pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
 def test_everything_compiles_without_a_card(monkeypatch):
     """Takes a minute or two. The current card is only asked for its capability, so an answer is all it takes."""
-    with cuda._row_stack():
+    with build._row_stack():
         dispatcher = importlib.import_module("numba.cuda.dispatcher")
     monkeypatch.setattr(dispatcher, "get_current_device", lambda: SimpleNamespace(compute_capability=(9, 0)))
-    units = cuda.compile_units((9, 0))
+    units = build.compile_units((9, 0))
     assert {"step_kernel", "admit_kernel", "start_kernel", "show_kernel", "shrink_kernel"} <= set(units)
     assert all(".target sm_90" in text for text in units.values())
-    for registers in (cuda.FEW_REGISTERS, cuda.MANY_REGISTERS):
-        assert b"step_kernel" in cuda.link(units, (9, 0), registers)
+    for registers in (build.FEW_REGISTERS, build.MANY_REGISTERS):
+        assert b"step_kernel" in build.link(units, (9, 0), registers)

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dqnitro.atari import games
-from dqnitro.atari.check import CheckResult, check, check_game
+from dqnitro.atari.compare_with_ale import CheckResult, check, check_game
+from dqnitro.atari.games import game_table
 
 FRAMES = 300
 
 
-@pytest.mark.parametrize("name", sorted(games.GAMES))
+@pytest.mark.parametrize("name", sorted(game_table.GAMES))
 def test_a_game_equals_ale_on_every_frame(name):
     result = check_game(name, FRAMES, seed=sum(name.encode()), hold=3)
     assert result.equal, result.difference
@@ -33,7 +33,7 @@ def test_check_plays_rewards_and_restarts():
 
 def test_check_notices_a_difference(monkeypatch):
     """One wrong pixel column is found in the first frames."""
-    from dqnitro.atari import roms
+    from dqnitro.atari.games import roms
 
     monkeypatch.setitem(roms.Y_START, "pong", 35)
     result = check_game("pong", 50)

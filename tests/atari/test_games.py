@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from ale_py import ALEInterface, roms
 
-from dqnitro.atari import games, rules
-from dqnitro.atari.games import G_LIVES, G_SIZE, G_TERMINAL, GAMES, LIVES, NAMES, OVER, TERMS
+from dqnitro.atari.games import game_table, rules
+from dqnitro.atari.games.game_table import G_LIVES, G_SIZE, G_TERMINAL, GAMES, LIVES, NAMES, OVER, TERMS
 
 FRAMES = 400
 # addresses that only a twist reads, with the values that matter there
@@ -124,31 +124,31 @@ def test_pokes_reach_ends_and_rewards() -> None:
 def test_actions_equal_ale(name: str) -> None:
     ale, game = load(name), GAMES[name]
     assert [a.value for a in ale.getMinimalActionSet()] == list(game.actions)
-    legal = [a for a in range(18) if games.LEGAL[game.id] >> a & 1]
+    legal = [a for a in range(18) if game_table.LEGAL[game.id] >> a & 1]
     assert [a.value for a in ale.getLegalActionSet()] == legal
 
 
 def test_every_single_player_game_of_ale_is_here() -> None:
     shipped = set(roms.get_all_rom_ids()) - {"combat", "joust", "maze_craze", "warlords"}
     assert set(NAMES) == shipped
-    assert len(games.ATARI_57) == 57
+    assert len(game_table.ATARI_57) == 57
 
 
 @pytest.mark.parametrize("spelling", ["ms_pacman", "MsPacman", "ALE/MsPacman-v5"])
 def test_game_finds_other_spellings(spelling: str) -> None:
-    assert games.game(spelling).name == "ms_pacman"
+    assert game_table.game(spelling).name == "ms_pacman"
 
 
 def test_unknown_game_says_what_is_near() -> None:
     with pytest.raises(KeyError, match="breakout"):
-        games.game("breakoot")
+        game_table.game("breakoot")
 
 
 def test_holds_is_any_of_all() -> None:
-    when = (games.eq(0x80, 1) | games.eq(0x81, 2)) & games.above(0x82, 3)
+    when = (game_table.eq(0x80, 1) | game_table.eq(0x81, 2)) & game_table.above(0x82, 3)
     assert [len(c) for c in when.clauses] == [2, 2]
     table = np.full((1, 5, 6), -1, np.int32)
-    rows = games._clauses(when)
+    rows = game_table._clauses(when)
     table[0, : len(rows)] = rows
     for a, b, c in np.ndindex(3, 4, 6):
         ram = np.array([a, b, c], np.uint8)

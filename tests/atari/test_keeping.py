@@ -18,10 +18,13 @@ from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqnitro.atari import AtariVec, games, keeping, layout
-from dqnitro.atari.batches import make_memory, restore_one, saved
-from dqnitro.atari.rng import MT_SIZE, mt_drawn, mt_next, mt_restore, mt_seed
-from dqnitro.atari.target import device
+from dqnitro.atari import AtariVec
+from dqnitro.atari.chips import layout
+from dqnitro.atari.chips.rng import MT_SIZE, mt_drawn, mt_next, mt_restore, mt_seed
+from dqnitro.atari.games import game_table
+from dqnitro.atari.jit.target import device
+from dqnitro.atari.vector import screen_store
+from dqnitro.atari.vector.batch import make_memory, restore_one, saved
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
@@ -40,7 +43,7 @@ TWELVE_FRAMES: dict[str, Any] = {
 def test_memory_of_a_machine_in_all_games() -> None:
     """At the default options. For rows of screens more is reserved than most machines ever touch: see below."""
     n, need, keepers = 3, {}, set()
-    for game in games.GAMES:
+    for game in game_table.GAMES:
         envs = AtariVec(game, n, num_threads=1)
         need[game] = sum(array.nbytes for key, array in envs._memory.items() if key != "rows") / n
         if len(envs._memory["kept"]):
@@ -80,7 +83,7 @@ def test_memory_that_is_really_there_in_play(game: str) -> None:
     envs.reset(seed=0)
     for _ in range(60):
         envs.step(rng.integers(0, envs.single_action_space.n, n))  # type: ignore[attr-defined]
-    rows = envs._memory["kept"][:, keeping.K_ROWS]
+    rows = envs._memory["kept"][:, screen_store.K_ROWS]
     assert rows.min() > 0 and taken(envs) - before > 150 * rows.mean(), "this measures nothing"
     assert taken(envs) < 95_000
     envs.close()
@@ -113,10 +116,12 @@ def test_the_observation_space_takes_no_memory_and_is_still_one() -> None:
 
 def spare_in_use(envs: AtariVec) -> np.ndarray:
     kept, where = envs._memory["kept"], envs._memory["where"]
-    used = kept[:, keeping.K_OTHER] == keeping.SPARE
+    used = kept[:, screen_store.K_OTHER] == screen_store.SPARE
     for k in range(len(kept)):
         screens = where[k, : 3 if used[k] else 2]
-        assert screens.min() == 0 and screens.max() == kept[k, keeping.K_ROWS] - 1, "every row that is kept is needed"
+        assert screens.min() == 0 and screens.max() == kept[k, screen_store.K_ROWS] - 1, (
+            "every row that is kept is needed"
+        )
     return used
 
 
@@ -149,7 +154,7 @@ def test_states_carry_spare_screens_along() -> None:
         single.step(fire[:1])
     assert spare_in_use(one).tolist() == [False, True, True, False] and spare_in_use(single).all()
     state = one.get_state()
-    rows = state["kept"][:, keeping.K_ROWS]
+    rows = state["kept"][:, screen_store.K_ROWS]
     assert state["rows"].shape[1] == rows.max(), "only what is in use is copied"
     assert not any(state["rows"][k, rows[k] :].any() for k in range(4)), "nothing that is left over from before"
     two.reset(seed=99)
@@ -221,8 +226,8 @@ def draw_screens(rng: np.random.Generator, height: int, kinds: int, change: floa
     """Rows of some kinds, mostly equal to the row above; screens that differ in some rows only."""
     few = rng.integers(0, 2**64, (kinds, layout.WORDS), np.uint64)
     first = few[np.where(rng.random(height) < 0.5, 0, rng.integers(0, kinds, height))]
-    screens = np.repeat(first[None], keeping.SCREENS, axis=0)
-    for c in range(keeping.SCREENS):
+    screens = np.repeat(first[None], screen_store.SCREENS, axis=0)
+    for c in range(screen_store.SCREENS):
         for y in np.flatnonzero(rng.random(height) < change):
             screens[c, y, rng.integers(0, layout.WORDS)] ^= np.uint64(1) << np.uint64(rng.integers(0, 64))
     return screens
@@ -242,26 +247,26 @@ def test_what_is_packed_is_what_was_there(
     seed: int, height: int, kinds: int, change: float, now: int, other: int, channels: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    screens = np.zeros((keeping.SCREENS, layout.ROWS, layout.WORDS), np.uint64)
+    screens = np.zeros((screen_store.SCREENS, layout.ROWS, layout.WORDS), np.uint64)
     before = screens[:, :height] = draw_screens(rng, height, kinds, change)
     luts = rng.integers(0, 256, (channels, 256), np.uint8)
     memory = make_memory(2, height, 4, 7056, channels, True)
     neighbour = memory["rows"][1].copy()
     kept, where, rows = (memory[key][0] for key in ("kept", "where", "rows"))
-    kept[keeping.K_NOW], kept[keeping.K_OTHER] = now, other
-    keeping.pack(screens, kept, where, rows)
+    kept[screen_store.K_NOW], kept[screen_store.K_OTHER] = now, other
+    screen_store.pack(screens, kept, where, rows)
     back = np.ones_like(screens)
-    keeping.unpack(where, rows, back[:2])
+    screen_store.unpack(where, rows, back[:2])
     np.testing.assert_array_equal(back[:2, :height], before[:2])
     assert (back[:2, height:] == 1).all() and (back[2] == 1).all(), "nothing beyond the picture"
     raw, source = np.zeros((channels, height, 160), np.uint8), np.zeros(height, np.int32)
-    keeping.recall(kept, where, rows, luts, raw, source, channels)
+    screen_store.recall(kept, where, rows, luts, raw, source, channels)
     np.testing.assert_array_equal(raw[:, source], plainly(before, now, other, luts))
     np.testing.assert_array_equal(memory["rows"][1], neighbour)
-    many = 3 if other == keeping.SPARE else 2
-    assert kept[keeping.K_ROWS] <= height * many < len(rows)
+    many = 3 if other == screen_store.SPARE else 2
+    assert kept[screen_store.K_ROWS] <= height * many < len(rows)
     if change == 0:
-        assert kept[keeping.K_ROWS] <= height, "the other screens add nothing"
+        assert kept[screen_store.K_ROWS] <= height, "the other screens add nothing"
 
 
 @pytest.mark.parametrize(

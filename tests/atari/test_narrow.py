@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dqnitro.atari.narrow import as_narrow
-from dqnitro.atari.trees import as_trees
+from dqnitro.atari.cuda.rewrite_branches import as_trees
+from dqnitro.atari.cuda.rewrite_int32 import as_narrow
 
 SEVEN = 7
 

@@ -7,9 +7,10 @@ import pytest
 from card_model import HAPPENED, OnPaper
 from fuzz_random_roms import SIZES
 
-from dqnitro.atari import micro, opcodes
+from dqnitro.atari.chips import cpu_opcodes
+from dqnitro.atari.chips.layout import S_CYCLES, S_DEAD, S_LINES
 from dqnitro.atari.console import Console
-from dqnitro.atari.layout import S_CYCLES, S_DEAD, S_LINES
+from dqnitro.atari.cuda import microcode
 
 # Kinds of cartridge, paddles, collisions read in the picture, the stack in the TIA, BRK: what each game is known for.
 GAMES = ["pong", "breakout", "qbert", "space_invaders", "beam_rider", "montezuma_revenge", "alien"]
@@ -41,19 +42,21 @@ def test_frames_on_paper_are_the_compiled_ones(game, together):
 def program(random: np.random.Generator) -> bytes:
     """4K of official instructions with operands in RAM, ROM and all chips; short branches; at the end back to the start."""
     known = [
-        k for k in range(256) if micro.KNOWN[k] and opcodes.NAMES[k] not in ("RTI", "RTS", "BRK", "JSR", "JMP", "TXS")
+        k
+        for k in range(256)
+        if microcode.KNOWN[k] and cpu_opcodes.NAMES[k] not in ("RTI", "RTS", "BRK", "JSR", "JMP", "TXS")
     ]
     code = bytearray([0xA2, 0xFF, 0x9A])  # a stack to begin with
     while len(code) < 3800:
         opcode = int(random.choice(known))
-        mode = opcodes.MODE[opcode]
+        mode = cpu_opcodes.MODE[opcode]
         code.append(opcode)
-        if mode == opcodes.REL:
+        if mode == cpu_opcodes.REL:
             code += bytes([int(random.integers(3)), 0xEA, 0xEA])
-        elif opcodes.LENGTH[mode] == 3:
+        elif cpu_opcodes.LENGTH[mode] == 3:
             zero_page, rom = int(random.integers(256)), 0xF000 + int(random.integers(0xE00))
             code += int(random.choice([zero_page, zero_page, rom, 0x280 + (zero_page & 31)])).to_bytes(2, "little")
-        elif opcodes.LENGTH[mode] == 2:
+        elif cpu_opcodes.LENGTH[mode] == 2:
             code.append(int(random.choice([random.integers(256), 0x80 + random.integers(128)])))
     code += bytes([0xEA] * 16 + [0x4C, 0x00, 0xF0])
     return bytes(code) + bytes(4096 - len(code) - 4) + bytes([0x00, 0xF0, 0x00, 0xF0])
@@ -98,14 +101,14 @@ def test_a_frame_that_never_ends_stays_within_32_bits():
 
 
 def test_the_tables_name_every_official_opcode():
-    assert sum(micro.KNOWN) == 151 + 28, "the official ones, 27 more ways to do nothing, a second SBC"
-    assert not micro.KNOWN[[0x07, 0xA3, 0xAB, 0x02]].any(), "SLO, LAX, LXA, JAM"
-    how, do = micro.HOW, micro.DO
-    assert (how & micro.LENGTH_BITS > 0).all() and how.max() < 2**31 and do.max() < 2**31
+    assert sum(microcode.KNOWN) == 151 + 28, "the official ones, 27 more ways to do nothing, a second SBC"
+    assert not microcode.KNOWN[[0x07, 0xA3, 0xAB, 0x02]].any(), "SLO, LAX, LXA, JAM"
+    how, do = microcode.HOW, microcode.DO
+    assert (how & microcode.LENGTH_BITS > 0).all() and how.max() < 2**31 and do.max() < 2**31
     lda, inc, sbc = 0xA5, 0xE6, 0xE5  # zero page
-    assert how[lda] & micro.READS and not how[lda] & micro.WRITES and do[lda] & micro.TO_REGISTER
-    assert how[inc] & micro.READS and how[inc] & micro.WRITES and not do[inc] & micro.TO_REGISTER
-    assert do[sbc] & micro.INVERTED and do[sbc] & micro.WITH_C and do[sbc] & micro.SETS_V
+    assert how[lda] & microcode.READS and not how[lda] & microcode.WRITES and do[lda] & microcode.TO_REGISTER
+    assert how[inc] & microcode.READS and how[inc] & microcode.WRITES and not do[inc] & microcode.TO_REGISTER
+    assert do[sbc] & microcode.INVERTED and do[sbc] & microcode.WITH_C and do[sbc] & microcode.SETS_V
 
 
 def test_a_word_says_what_it_must_not_do_itself():
@@ -114,9 +117,9 @@ def test_a_word_says_what_it_must_not_do_itself():
     image[:6] = [0x4C, 0x00, 0x00, 0x4C, 0x00, 0xF0]  # JMP $0000, JMP $F000
     image[6:11] = [0xAD, 0x84, 0x02, 0xD0, 0xFB]  # LDA INTIM; BNE back to it
     image[16] = 0x07  # SLO
-    words = micro.microcode(image, Console(rom=image.tobytes(), cartridge="4K")._prop)
+    words = microcode.microcode(image, Console(rom=image.tobytes(), cartridge="4K")._prop)
     notes = words >> 24
-    assert notes[0] == notes[16] == notes[4095] == micro.BY_THE_WAY
+    assert notes[0] == notes[16] == notes[4095] == microcode.BY_THE_WAY
     assert notes[3] == notes[20] == 0
-    assert notes[6] == (micro.UNTIL_ZERO << 4) | 7
+    assert notes[6] == (microcode.UNTIL_ZERO << 4) | 7
     assert (words & 0xFF == image).all(), "the table is the ROM as well"

@@ -12,7 +12,8 @@ from ale_py import ALEInterface, roms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dqnitro.atari import palette, resize, rng
+from dqnitro.atari.chips import rng
+from dqnitro.atari.observation import palette, resize
 
 HEIGHTS = (210, 214, 220, 230, 250)
 SIZES = ((84, 84), (64, 64), (96, 80), (105, 80), (42, 40), (210, 160), (210, 80), (83, 77), (128, 128), (1, 1),

@@ -7,8 +7,9 @@ import inspect
 
 import pytest
 
-from dqnitro.atari import loop, trees
-from dqnitro.atari.trees import FEWEST, as_trees
+from dqnitro.atari.chips import cpu_fast
+from dqnitro.atari.cuda import rewrite_branches
+from dqnitro.atari.cuda.rewrite_branches import FEWEST, as_trees
 
 ONE, FOUR, NINE, FAR = 1, 4, 9, 200
 
@@ -178,7 +179,7 @@ def test_what_cannot_be_a_tree_stays_as_it_is(function):
 def test_early_links_lie_higher_and_no_link_is_deep():
     """A chain of 64 tests its last case after 63 others; the tree after a few, and its first case sooner than the last."""
     cases = [(value, 1.0 / (value + 3), ast.Pass()) for value in range(64)]
-    (root,) = trees._tree("h", list(cases))
+    (root,) = rewrite_branches._tree("h", list(cases))
 
     def depths(node: ast.stmt, depth: int = 0) -> list[int]:
         if not isinstance(node, ast.If):
@@ -191,8 +192,8 @@ def test_early_links_lie_higher_and_no_link_is_deep():
 
 def test_the_interpreters_own_chains_become_trees():
     """If somebody rewrites the loop so that no chain is recognised, the card becomes several times slower without a word."""
-    source = ast.parse(inspect.getsource(loop))
-    names = vars(loop)
-    rewriter = trees._Rewriter(names)
+    source = ast.parse(inspect.getsource(cpu_fast))
+    names = vars(cpu_fast)
+    rewriter = rewrite_branches._Rewriter(names)
     rewriter.visit(source)
     assert rewriter.trees >= 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from oracle import Options, Oracle
 
 from dqnitro.atari import AtariVec
-from dqnitro.atari.games import NAMES
+from dqnitro.atari.games.game_table import NAMES
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 

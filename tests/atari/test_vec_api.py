@@ -17,7 +17,7 @@ import pytest
 from ale_py import AtariVectorEnv
 
 from dqnitro.atari import AtariVec
-from dqnitro.atari.batches import Buffers
+from dqnitro.atari.vector.batch import Buffers
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from numpy import int64
 
-from dqnitro.atari import handout
-from dqnitro.atari.handout import J_DATA, address, finish, next_job, slot_at, take
-from dqnitro.atari.target import _pointer as pointer
-from dqnitro.atari.target import carray
-from dqnitro.atari.workers import Workers
+from dqnitro.atari.jit.target import _pointer as pointer
+from dqnitro.atari.jit.target import carray
+from dqnitro.atari.vector import work_queue
+from dqnitro.atari.vector.thread_pool import Workers
+from dqnitro.atari.vector.work_queue import J_DATA, address, finish, next_job, slot_at, take
 
 KINDS = [
-    pytest.param(True, id="futex", marks=pytest.mark.skipif(not handout.NATIVE, reason="no futex on this system")),
+    pytest.param(True, id="futex", marks=pytest.mark.skipif(not work_queue.NATIVE, reason="no futex on this system")),
     pytest.param(False, id="python"),
 ]
 MEET = -2
@@ -30,7 +30,11 @@ MEET = -2
 @numba.njit(nogil=True)
 def serve(control, me, stay, labour):
     """Notes how often a place was served, by whom and when; `labour`: turns to keep busy, or minus the number of threads that have to meet."""
-    ticks, met, first = address(control) + 8 * (handout.C_LAST + 1), address(control) + 8 * (handout.C_LAST + 2), True
+    ticks, met, first = (
+        address(control) + 8 * (work_queue.C_LAST + 1),
+        address(control) + 8 * (work_queue.C_LAST + 2),
+        True,
+    )
     job = next_job(control, me, int64(0), stay)
     while job >= 0:
         slot = slot_at(control, job)
@@ -40,16 +44,16 @@ def serve(control, me, stay, labour):
             n = control[at + 1]
             notes = carray(pointer(control[at]), (3, n), np.int64)
             for _ in range(labour):
-                handout._add(ticks, int64(0))
+                work_queue._add(ticks, int64(0))
             if labour < 0 and first:  # so many threads have to come, or it takes some ten seconds
                 first = False
-                handout._add(met, int64(1))
+                work_queue._add(met, int64(1))
                 for _ in range(2_000_000_000):
-                    if handout._load(met) >= -labour:
+                    if work_queue._load(met) >= -labour:
                         break
             notes[0, k] += 1
             notes[1, k] = me
-            notes[2, k] = handout._add(ticks, int64(1))
+            notes[2, k] = work_queue._add(ticks, int64(1))
             finish(slot)
             k = take(control, slot, me)
         job = next_job(control, me, job, stay)
@@ -119,10 +123,10 @@ def test_thousands_of_batches_one_behind_the_other(native: bool) -> None:
 
 def test_long_ones_come_first_and_own_ones_before_others() -> None:
     """One thread alone shows the order: long places, its own queue, then those of the others."""
-    control = handout.make_control(3, 1)
+    control = work_queue.make_control(3, 1)
     batch = Notes(11, long=2)
     batch.place(control, 0)
-    handout.publish(control, batch.size, batch.long, 0, False)
+    work_queue.publish(control, batch.size, batch.long, 0, False)
     serve(control, 1, False, 0)
     batch.check()
     assert np.argsort(batch.notes[2]).tolist() == [0, 1, 5, 6, 7, 8, 9, 10, 2, 3, 4]

@@ -38,11 +38,11 @@ def test_check_compares_with_ale() -> None:
 def test_a_difference_makes_the_exit_code_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dqnitro.atari import check
+    from dqnitro.atari import compare_with_ale
     from dqnitro.cli import games
 
-    wrong = check.CheckResult("pong", 7, 1, 0, "RAM in frame 7")
-    monkeypatch.setattr(check, "check", lambda *args: iter([wrong]))
+    wrong = compare_with_ale.CheckResult("pong", 7, 1, 0, "RAM in frame 7")
+    monkeypatch.setattr(compare_with_ale, "check", lambda *args: iter([wrong]))
     assert games.main(["--check", "--games", "pong"]) == 1
     assert "DIFFERENT: RAM in frame 7" in capsys.readouterr().out
 

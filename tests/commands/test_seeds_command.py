@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from dqnitro.cli import main, one_seed
-from dqnitro.seeds.facts import last_progress
+from dqnitro.seeds.summary import last_progress
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 CORRIDOR = "fakes_envs:dqnitro_test/Corridor-v0"
@@ -149,7 +149,7 @@ def test_the_block_shows_every_seed(tmp_path):
     from dqnitro.cli.seeds import block_lines
     from dqnitro.config import Config
     from dqnitro.seeds.folder import SeedsFolder
-    from dqnitro.seeds.team import Team
+    from dqnitro.seeds.launcher import Team
 
     folder = SeedsFolder.create(tmp_path / "f", Config(env_id="pong"), [1, 2, 3], "auto", (), 1)
     team = Team(lambda s: [sys.executable, "-S", "-c", "import time; time.sleep(60)"], [1, 2, 3], 1, folder.log)

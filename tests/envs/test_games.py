@@ -8,7 +8,7 @@ import pytest
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
 from dqnitro.envs.base import GameEnd, Step
-from dqnitro.envs.games import episode_seed
+from dqnitro.envs.bookkeeping import episode_seed
 from dqnitro.errors import CheckpointError
 
 PARTS = ("wrappers", "gym-sync", "gym-async")

@@ -14,7 +14,7 @@ import pytest
 
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
-from dqnitro.envs.gymvec import EnvCrashed
+from dqnitro.envs.gym_vector import EnvCrashed
 
 
 def test_every_environment_has_a_process_of_its_own() -> None:

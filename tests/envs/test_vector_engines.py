@@ -7,7 +7,7 @@ import pytest
 
 from dqnitro.config import Config
 from dqnitro.envs.ale import AleEngine, VectorEngine
-from dqnitro.envs.games import Engine, Games, episode_seed
+from dqnitro.envs.bookkeeping import Engine, Games, episode_seed
 
 N = 3
 

@@ -4,14 +4,14 @@ import importlib.util
 
 import pytest
 
-from dqnitro.atari import cuda
+from dqnitro.atari.cuda import build
 
 
 @pytest.fixture(autouse=True)
 def card() -> None:
     try:
-        cuda.require()
-    except cuda.CudaUnavailable as error:
+        build.require()
+    except build.CudaUnavailable as error:
         pytest.skip(str(error))
     if importlib.util.find_spec("numba_cuda") is None:
         pytest.skip("numba-cuda is not installed. hint: pip install 'dqnitro[cuda]'")

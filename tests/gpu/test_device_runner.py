@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from dqnitro.config import Config
-from dqnitro.run.device import DeviceAgent, Graphs, ticks
+from dqnitro.run.gpu.device import DeviceAgent, Graphs, ticks
 from own_kernels_checks import same_weights
 
 pytestmark = pytest.mark.gpu

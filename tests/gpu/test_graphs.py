@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from dqnitro import recipes
-from dqnitro.lab.workload import make_batch
-from dqnitro.learn.graphs import WARM_CALLS
+from dqnitro.lab.bench.workload import make_batch
+from dqnitro.learn.gpu.cuda_graphs import WARM_CALLS
 from dqnitro.learn.learner import Learner
 from fakes import spec as made_up
 

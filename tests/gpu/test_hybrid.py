@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dqnitro.config import Config
-from dqnitro.run.hybrid import make
+from dqnitro.run.gpu.hybrid import make
 
 pytestmark = pytest.mark.gpu
 BREAKOUT = Config(

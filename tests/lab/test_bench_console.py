@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-pytest.importorskip("dqnitro.lab.measure")
+pytest.importorskip("dqnitro.lab.interleave")
 
-from dqnitro.lab import bench_console as bench
+from dqnitro.lab.bench import console as bench
 
 
 def test_rows_ratios_and_table() -> None:

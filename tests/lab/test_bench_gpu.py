@@ -11,12 +11,12 @@ from dqnitro.cli import main
 from dqnitro.cli.tables import names_of
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.lab import bench_gpu, gpu_training
-from dqnitro.lab.contest import CannotRun, Options
+from dqnitro.lab.bench import gpu, gpu_training
+from dqnitro.lab.bench.contest import CannotRun, Options
 from dqnitro.lab.store import plain
+from dqnitro.replay.gpu_ring import Ring
 from dqnitro.report.lab_page import render_lab
-from dqnitro.report.result import read_sources
-from dqnitro.run.ring import Ring
+from dqnitro.report.read_result import read_sources
 
 CPU = torch.device("cpu")
 TWO = Options(rounds=2, seconds=0.001)
@@ -50,7 +50,7 @@ def made(game, n, device):
 
 
 def small(batch: int, double: bool, how: str) -> Config:
-    config = bench_gpu.learner_config(batch, double, "eager")
+    config = gpu.learner_config(batch, double, "eager")
     return config.replace(
         batch_size=batch // 256, n_envs=2, screen_size=36, network="small", hidden_units=8, replay_capacity=200,
         first_fill_steps=64, wrappers=("no-grad", "fused-adam"),
@@ -94,20 +94,20 @@ def test_training_counts_the_frames_of_graphs_that_learned():
 def test_without_a_gpu_there_is_a_reason_for_every_row():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    result = bench_gpu.bench(TWO, ["pong", "breakout"], [256, 1024])
+    result = gpu.bench(TWO, ["pong", "breakout"], [256, 1024])
     assert result["table"] == {} and result["verdict"] == "Nothing could be measured here."
-    assert len(result["skipped"]) == 3 + len(bench_gpu.BATCHES) * len(bench_gpu.KINDS) + len(gpu_training.SIZES)
+    assert len(result["skipped"]) == 3 + len(gpu.BATCHES) * len(gpu.KINDS) + len(gpu_training.SIZES)
     assert {"sees no CUDA device" in why for why in result["skipped"].values()} == {True}
 
 
 def test_frames_are_those_of_machines_that_play():
     machines, took = Machines(8), []
-    rate = bench_gpu.console_rate(machines, 8, 4, CPU, took)
+    rate = gpu.console_rate(machines, 8, 4, CPU, took)
     before = machines.steps
     value = rate(0.001)
-    turns = (machines.steps - before) // bench_gpu.steps_together(8)
-    assert value == pytest.approx(6 * 4 * bench_gpu.steps_together(8) * turns / (took[0] * turns))
-    assert machines.starts == machines.looks == machines.steps / bench_gpu.steps_together(8)
+    turns = (machines.steps - before) // gpu.steps_together(8)
+    assert value == pytest.approx(6 * 4 * gpu.steps_together(8) * turns / (took[0] * turns))
+    assert machines.starts == machines.looks == machines.steps / gpu.steps_together(8)
 
 
 def test_the_clock_counts_what_was_done_between_its_two_readings():
@@ -116,7 +116,7 @@ def test_the_clock_counts_what_was_done_between_its_two_readings():
     def work() -> None:
         done[0] += 5.0
 
-    rate = bench_gpu.clocked(work, lambda: done[0], CPU, took)
+    rate = gpu.clocked(work, lambda: done[0], CPU, took)
     before = done[0]
     value = rate(0.001)
     n = (done[0] - before) / 5.0
@@ -124,7 +124,7 @@ def test_the_clock_counts_what_was_done_between_its_two_readings():
 
 
 def test_a_rate_of_learning_is_of_real_updates(monkeypatch):
-    from dqnitro.run.device import DeviceAgent
+    from dqnitro.run.gpu.device import DeviceAgent
 
     agents = []
     original = DeviceAgent.__init__
@@ -134,7 +134,7 @@ def test_a_rate_of_learning_is_of_real_updates(monkeypatch):
         agents.append((self, [p.detach().clone() for p in self.learner.online.parameters()]))
 
     monkeypatch.setattr(DeviceAgent, "__init__", init)
-    rate = bench_gpu.learner_rate(small(512, True, False), CPU)
+    rate = gpu.learner_rate(small(512, True, False), CPU)
     value = rate(0.01)
     ((agent, before),) = agents
     updates, loss = int(agent.report[1]), float(agent.report[3])
@@ -144,8 +144,8 @@ def test_a_rate_of_learning_is_of_real_updates(monkeypatch):
 
 
 def test_the_whole_table_and_the_page_that_shows_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(bench_gpu, "BATCHES", (512, 1024))
-    result = bench_gpu.bench(
+    monkeypatch.setattr(gpu, "BATCHES", (512, 1024))
+    result = gpu.bench(
         TWO,
         ["pong", "breakout", "alien"],
         [8, 4, 128, 64],
@@ -172,7 +172,7 @@ def test_the_whole_table_and_the_page_that_shows_it(tmp_path, monkeypatch):
 
 
 def test_a_mean_over_games_has_an_interval_of_its_own():
-    result = bench_gpu.bench(TWO, ["pong", "breakout"], [8, 16], lambda: "cpu", made, small, TRAINING)
+    result = gpu.bench(TWO, ["pong", "breakout"], [8, 16], lambda: "cpu", made, small, TRAINING)
     name = "console, geometric mean of 2 games, 16 machines"
     one, other = (result["rates"][f"console, {g}, 16 machines"] for g in ("pong", "breakout"))
     assert result["rates"][name] == pytest.approx([(a * b) ** 0.5 for a, b in zip(one, other, strict=True)])
@@ -201,7 +201,7 @@ def test_bad_input_is_one_line(args, says, capsys):
 def test_games_that_are_compared_with_nobody_are_shown_by_their_rates(tmp_path):
     only = Options(rounds=2, seconds=0.001, only=("console",))
     games = ["pong", "breakout", "alien"]
-    result = bench_gpu.bench(only, games, [8], lambda: "cpu", made, small, TRAINING)
+    result = gpu.bench(only, games, [8], lambda: "cpu", made, small, TRAINING)
     path = tmp_path / "gpu.json"
     path.write_text(
         json.dumps(plain({"what": "gpu", "format": 1, "game": "pong", "rounds": 2, "seconds": 1, **result}))
@@ -227,7 +227,7 @@ def test_the_words_of_only(text, words):
 
 def test_only_names_what_is_built():
     only = Options(rounds=1, seconds=0.001, only=("double",))
-    result = bench_gpu.bench(only, ["pong"], [4], lambda: "cpu", made, small, TRAINING)
+    result = gpu.bench(only, ["pong"], [4], lambda: "cpu", made, small, TRAINING)
     assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (3 + 1)  # and their references
     with pytest.raises(ConfigError, match="--only tripple"):
-        bench_gpu.bench(Options(only=("tripple",)), ["pong"], [4], lambda: "cpu", made, small, TRAINING)
+        gpu.bench(Options(only=("tripple",)), ["pong"], [4], lambda: "cpu", made, small, TRAINING)

@@ -13,9 +13,10 @@ import pytest
 from dqnitro.cli.bench import MICRO
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import ConfigError
-from dqnitro.lab import bench_amp, bench_collect, bench_compile, bench_copies, bench_device, bench_envs, bench_replay
-from dqnitro.lab import bench_resize as resize
-from dqnitro.lab.contest import Options
+from dqnitro.lab.bench import amp, collect, compile, copies, device, resize
+from dqnitro.lab.bench import envs as bench_envs
+from dqnitro.lab.bench import replay as bench_replay
+from dqnitro.lab.bench.contest import Options
 
 QUICK = Options(game="CartPole-v1", rounds=2, seconds=0.002)
 
@@ -40,7 +41,7 @@ def check(result: dict, unit: str) -> dict:
 
 def test_there_is_a_module_for_every_name():
     for what in MICRO:
-        assert callable(importlib.import_module(f"dqnitro.lab.bench_{what}").bench)
+        assert callable(importlib.import_module(f"dqnitro.lab.bench.{what}").bench)
 
 
 def test_the_document_names_every_benchmark():
@@ -49,9 +50,9 @@ def test_the_document_names_every_benchmark():
 
 
 def test_device():
-    result = bench_device.bench(QUICK)
+    result = device.bench(QUICK)
     rows = check(result, "observations/s")
-    assert len(rows) + len(result["skipped"]) == 3 * len(bench_device.BATCHES)
+    assert len(rows) + len(result["skipped"]) == 3 * len(device.BATCHES)
     one = rows["CPU, batch 1"]
     assert one["ms"] == pytest.approx(1000 / one["rate"])
     for why in result["skipped"].values():
@@ -60,20 +61,18 @@ def test_device():
 
 def test_device_verdict_follows_the_figures():
     table = {f"CPU, batch {b}": row(100.0 * b**0.5, batch=b) for b in (1, 32)}
-    assert "10" not in bench_device.verdict(table) and "5.7x" in bench_device.verdict(table)
+    assert "10" not in device.verdict(table) and "5.7x" in device.verdict(table)
     table["GPU with copies, batch 1"] = row(50.0, 0.5, batch=1)
     table["GPU with copies, batch 32"] = row(9e3, 9.0, 8.0, 10.0, batch=32)
-    assert "pays from batch 32 on" in bench_device.verdict(table) and "9.00x [8.00, 10.00]" in bench_device.verdict(
-        table
-    )
+    assert "pays from batch 32 on" in device.verdict(table) and "9.00x [8.00, 10.00]" in device.verdict(table)
     table["GPU with copies, batch 32"] = row(300.0, 1.1, 0.9, 1.3, batch=32)
-    assert "never pays" in bench_device.verdict(table)
+    assert "never pays" in device.verdict(table)
 
 
 def test_amp():
-    result = bench_amp.bench(QUICK)
+    result = amp.bench(QUICK)
     rows = check(result, "samples/s")
-    assert len(rows) + len(result["skipped"]) == 4 * len(bench_amp.BATCHES)
+    assert len(rows) + len(result["skipped"]) == 4 * len(amp.BATCHES)
     assert set(result["skipped"]) <= {"float16 and scaler, batch 256"}
     assert rows["float32, batch 32"]["error"] == 0.0
     # 8 bits of mantissa against 11: the error must be seen, and float16's must be the smaller one
@@ -85,13 +84,13 @@ def test_amp_verdict_follows_the_figures():
         "float32, batch 32": row(10, batch=32, error=0.0),
         "bfloat16 rung, batch 32": row(15, 1.5, 1.4, 1.6, batch=32, error=1e-3),
     }
-    assert bench_amp.verdict(table).startswith("Use bfloat16 rung: 1.50x [1.40, 1.60]")
+    assert amp.verdict(table).startswith("Use bfloat16 rung: 1.50x [1.40, 1.60]")
     table["bfloat16 rung, batch 32"] = row(10.5, 1.05, 0.9, 1.2, batch=32, error=1e-3)
-    assert bench_amp.verdict(table).startswith("Stay with float32")
+    assert amp.verdict(table).startswith("Stay with float32")
 
 
 def test_compile_without_the_slow_compiler():
-    result = bench_compile.bench(Options("CartPole-v1", 2, 0.002, only=("script",)))
+    result = compile.bench(Options("CartPole-v1", 2, 0.002, only=("script",)))
     rows = check(result, "samples/s")
     assert set(rows) == {f"{way}, {what}" for way in ("eager", "TorchScript") for what in ("forward, batch 1", "forward, batch 32", "update, batch 32")}  # fmt: skip
     assert all(r["start_s"] > 0 for r in rows.values())
@@ -100,7 +99,7 @@ def test_compile_without_the_slow_compiler():
 def test_torchscript_learns_the_same():
     import torch
 
-    from dqnitro.lab.workload import game_spec, make_batch
+    from dqnitro.lab.bench.workload import game_spec, make_batch
     from dqnitro.learn.learner import Learner
 
     config, spec = game_spec("CartPole-v1")
@@ -112,7 +111,7 @@ def test_torchscript_learns_the_same():
         own = list(learner.online.parameters())
         if script:
             learner.online, learner.target = (
-                bench_compile.traced(n, batch.obs_tm1) for n in (learner.online, learner.target)
+                compile.traced(n, batch.obs_tm1) for n in (learner.online, learner.target)
             )
         for _ in range(3):
             learner.update(batch)
@@ -126,12 +125,12 @@ def test_compile_verdict_follows_the_figures():
         "eager, update": row(10, work="update"), "torch.compile, update": row(20, 2.0, 1.9, 2.1, work="update"),
         "eager, forward": row(10, work="forward"), "TorchScript, forward": row(11, 1.1, 0.9, 1.3, work="forward"),
     }  # fmt: skip
-    assert bench_compile.verdict(table) == "update: torch.compile 2.00x [1.90, 2.10]; forward: eager is as fast as any."
+    assert compile.verdict(table) == "update: torch.compile 2.00x [1.90, 2.10]; forward: eager is as fast as any."
 
 
 def test_collect_leaves_no_process_behind():
     before = {p.pid for p in psutil.Process().children(recursive=True)}
-    result = bench_collect.bench(QUICK)
+    result = collect.bench(QUICK)
     rows = check(result, "steps/s")
     for kind in ("one environment", "threads", "processes", "gym Async", "vectorised in NumPy"):
         assert any(kind in name for name in rows), kind
@@ -152,7 +151,7 @@ def test_collected_chunks_hold_what_was_played():
     envs, twin = make_envs(config), make_envs(config)
     envs.reset()
     twin.reset()
-    chunk = bench_collect.collect(envs, np.random.default_rng(3), ticks=60)
+    chunk = collect.collect(envs, np.random.default_rng(3), ticks=60)
     for t in range(60):
         twin.send(chunk.action[t])
         step = twin.recv()
@@ -253,14 +252,14 @@ def test_resize_verdict_names_the_fastest_equal_one_and_a_faster_wrong_one():
 
 
 def test_copies():
-    result = bench_copies.bench(QUICK)
+    result = copies.bench(QUICK)
     rows = check(result, "observations/s")
     assert rows["from_numpy, shared"]["gb_per_s"] is None, "nothing is copied there"
     assert len(rows) + len(result["skipped"]) == 13
 
 
 def test_copies_verdict_speaks_of_the_gpu_only_where_there_is_one():
-    table = {bench_copies.NAIVE: row(32e3), "np.stack, then from_numpy": row(64e4, 20.0)}
-    assert "1,000 microseconds" in bench_copies.verdict(table) and "GPU" not in bench_copies.verdict(table)
+    table = {copies.NAIVE: row(32e3), "np.stack, then from_numpy": row(64e4, 20.0)}
+    assert "1,000 microseconds" in copies.verdict(table) and "GPU" not in copies.verdict(table)
     table |= {"to GPU, pinned": row(1, 2.0), "update, pinned copy beside it": row(1, 1.04)}
-    assert "GPU at 2.00x [2.00, 2.00] of pageable, which makes updates 1.04x" in bench_copies.verdict(table)
+    assert "GPU at 2.00x [2.00, 2.00] of pageable, which makes updates 1.04x" in copies.verdict(table)

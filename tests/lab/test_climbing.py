@@ -7,7 +7,8 @@ import pytest
 
 from dqnitro import ladder, recipes
 from dqnitro.errors import ConfigError, DivergedError
-from dqnitro.lab import climbing, solve
+from dqnitro.lab import ladder as climbing
+from dqnitro.lab import time_to_solve
 from dqnitro.lab.store import plain
 from lab import fake_race
 
@@ -136,7 +137,7 @@ def test_steps_to_solve_carry_over_exactly_where_the_promise_says_so(name):
     base = recipes.baseline("pong").replace(episodic_life=True)
     changed = ladder.climb(base, (name,))
     assert changed != base
-    same = solve.learning_key(changed) == solve.learning_key(base)
+    same = time_to_solve.learning_key(changed) == time_to_solve.learning_key(base)
     if ladder.rung(name).promise == "learning":
         assert not same
     else:
@@ -144,9 +145,9 @@ def test_steps_to_solve_carry_over_exactly_where_the_promise_says_so(name):
 
 
 def solved(config, steps, seconds, machine=None):
-    from dqnitro.machine import machine as here
+    from dqnitro.host import machine as here
 
-    return solve.Solved("a run", config, seconds, steps, solve.machine_of(machine or here()))
+    return time_to_solve.Solved("a run", config, seconds, steps, time_to_solve.machine_of(machine or here()))
 
 
 def test_time_to_solve_is_measured_projected_or_unknown(monkeypatch):
@@ -175,16 +176,16 @@ def test_only_a_solved_run_has_a_time_to_solve(tmp_path):
     from report import fake_run
 
     run = fake_run.make_run(tmp_path / "r", n_games=50, seconds=100)
-    assert solve.read_solved(run).seconds == 100
+    assert time_to_solve.read_solved(run).seconds == 100
     fake_run.write_summary(run, "minutes", wall_s=100.0, steps=5)
     with pytest.raises(ConfigError, match="this run ended as 'minutes'"):
-        solve.read_solved(run)
+        time_to_solve.read_solved(run)
     record = tmp_path / "r.json"
     record.write_text(
         json.dumps(
             {"state": "solved", "wall_s": 5.0, "steps": 7, "machine": {}, "config": recipes.baseline("pong").to_dict()}
         )
     )
-    assert dataclasses.astuple(solve.read_solved(record))[2:4] == (5.0, 7)
+    assert dataclasses.astuple(time_to_solve.read_solved(record))[2:4] == (5.0, 7)
     with pytest.raises(ConfigError, match="cannot be read"):
-        solve.read_solved(tmp_path / "none")
+        time_to_solve.read_solved(tmp_path / "none")

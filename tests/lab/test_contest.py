@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dqnitro.errors import ConfigError
-from dqnitro.lab.contest import CannotRun, Contest, Options, fastest, ratio_text, say_ratio, sure
+from dqnitro.lab.bench.contest import CannotRun, Contest, Options, fastest, ratio_text, say_ratio, sure
 
 
 def fixed(*rates: float):

@@ -3,7 +3,7 @@
 import torch
 
 from dqnitro.config import Config
-from dqnitro.lab import peers
+from dqnitro.lab.bench import peers
 
 
 def test_a_contenders_threads_are_its_own():

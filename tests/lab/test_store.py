@@ -7,8 +7,8 @@ import pathlib
 import pytest
 
 from dqnitro.errors import ConfigError
+from dqnitro.intervals import Interval
 from dqnitro.lab import store
-from dqnitro.lab.statistics import Interval
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "results"
 

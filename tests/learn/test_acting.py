@@ -7,7 +7,7 @@ import torch
 import fakes_envs
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.learn.acting import CopiedNetwork
+from dqnitro.learn.actors import CopiedNetwork
 from dqnitro.loop import resolve_device
 from dqnitro.session import train
 

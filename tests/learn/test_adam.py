@@ -8,11 +8,11 @@ from torch import nn
 
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
-from dqnitro.learn.adam import LARGE, OnePassAdam, OnePassStep
-from dqnitro.learn.half import Half
-from dqnitro.learn.steps import PlainStep
-from dqnitro.learn.wrappers import wrap
-from dqnitro.learn.written_out import WrittenOut
+from dqnitro.learn.cpu.bf16_shadow import Half
+from dqnitro.learn.cpu.handwritten_passes import WrittenOut
+from dqnitro.learn.cpu.one_pass_adam import LARGE, OnePassAdam, OnePassStep
+from dqnitro.learn.optimizer_step import PlainStep
+from dqnitro.learn.transforms import wrap
 
 WRAPPERS = ("channels-last", "written-out", "one-pass-adam")
 

@@ -9,8 +9,8 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
-from dqnitro.learn.beside import Beside
-from dqnitro.learn.wrappers import wrap
+from dqnitro.learn.cpu.side_thread import Beside
+from dqnitro.learn.transforms import wrap
 from dqnitro.session import train
 
 fakes_envs.register()

@@ -8,10 +8,10 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
-from dqnitro.learn import patches
-from dqnitro.learn.distinct import ROWS, Distinct, Kept, Numbers, shapes
-from dqnitro.learn.wrappers import wrap
-from dqnitro.learn.written_out import Copies, Dense, WrittenOut, run, run_backward
+from dqnitro.learn.cpu import patch_kernels
+from dqnitro.learn.cpu.handwritten_passes import Copies, Dense, WrittenOut, run, run_backward
+from dqnitro.learn.cpu.patch_dedup import ROWS, Distinct, Kept, Numbers, shapes
+from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
 
 fakes_envs.register()
@@ -79,7 +79,7 @@ def test_places_have_one_number_exactly_where_patches_are_equal(kind, pictures):
 
 def test_patches_whose_hashes_collide_stay_apart(monkeypatch):
     """All of them do: only the comparison of whole keys is left."""
-    monkeypatch.setattr(patches, "FACTORS", np.zeros_like(patches.FACTORS))
+    monkeypatch.setattr(patch_kernels, "FACTORS", np.zeros_like(patch_kernels.FACTORS))
     obs = game(2)
     numbers = Numbers(tuple(obs.shape), shapes(Copies(make()).convolutions))
     numbers.fill((obs,))
@@ -90,9 +90,9 @@ def test_numbers_that_do_not_fit_into_16_bits_are_compared_one_by_one(monkeypatc
     obs = game(1)
     numbers = Numbers(tuple(obs.shape), shapes(Copies(make()).convolutions))
     # The compiled code has its limit in it, so the plain function of the same text runs.
-    monkeypatch.setattr(patches, "LARGEST", 1)
-    monkeypatch.setattr(patches, "number_squares", None)
-    monkeypatch.setattr(patches, "number_layers", patches.number_layers.py_func)
+    monkeypatch.setattr(patch_kernels, "LARGEST", 1)
+    monkeypatch.setattr(patch_kernels, "number_squares", None)
+    monkeypatch.setattr(patch_kernels, "number_layers", patch_kernels.number_layers.py_func)
     numbers.fill((obs,))
     check_numbers(numbers, obs)
 
@@ -152,8 +152,8 @@ def test_passes_under_way_have_memory_of_their_own_and_finished_ones_give_it_bac
 
 
 def test_observations_are_numbered_once_for_two_networks_and_again_when_they_change(monkeypatch):
-    calls, real = [], patches.number_layers
-    monkeypatch.setattr(patches, "number_layers", lambda *a: (calls.append(1), real(*a)))
+    calls, real = [], patch_kernels.number_layers
+    monkeypatch.setattr(patch_kernels, "number_layers", lambda *a: (calls.append(1), real(*a)))
     passes, online, target, obs = WrittenOut(Distinct()), make(), make(), game()
     passes.quiet(target, obs)
     passes.quiet(online, obs)

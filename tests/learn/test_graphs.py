@@ -8,10 +8,10 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.lab.workload import game_spec, make_batch
-from dqnitro.learn.graphs import WARM_CALLS, Graphed
+from dqnitro.lab.bench.workload import game_spec, make_batch
+from dqnitro.learn.gpu.cuda_graphs import WARM_CALLS, Graphed
 from dqnitro.learn.learner import Learner
-from dqnitro.learn.wrappers import wrap
+from dqnitro.learn.transforms import wrap
 
 
 class StandIn:

@@ -12,9 +12,9 @@ from dqnitro import ladder, recipes
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec, joined
 from dqnitro.errors import ConfigError
-from dqnitro.learn.distinct import Distinct
-from dqnitro.learn.wrappers import wrap
-from dqnitro.learn.written_out import WrittenOut
+from dqnitro.learn.cpu.handwritten_passes import WrittenOut
+from dqnitro.learn.cpu.patch_dedup import Distinct
+from dqnitro.learn.transforms import wrap
 from dqnitro.loop import get_state, make_agent, set_state
 from dqnitro.loop import loop as ticks_of
 from dqnitro.session import train

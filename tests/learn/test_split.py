@@ -9,11 +9,11 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
-from dqnitro.learn import split, written_out
-from dqnitro.learn.adam import OnePassAdam
-from dqnitro.learn.half import Half
+from dqnitro.learn.cpu import handwritten_passes, split_network
+from dqnitro.learn.cpu.bf16_shadow import Half
+from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
 from dqnitro.learn.learner import make_losses
-from dqnitro.learn.wrappers import wrap
+from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
 
 fakes_envs.register()
@@ -68,7 +68,7 @@ def watch(monkeypatch) -> dict[str, set[str]]:
         monkeypatch.setattr(owner, name, call)
 
     for name in ("head_backward", "hidden_gradients"):
-        replace(split, name)
+        replace(split_network, name)
     replace(OnePassAdam, "_step_half")
     replace(OnePassAdam, "_step_floats")
     return seen
@@ -125,7 +125,7 @@ def test_a_pass_that_fails_leaves_nothing_under_way(monkeypatch):
             loss(network, network, good._replace(**{name: good.obs_t[:, :2]}))
     value, _ = loss(network, network, good)
     with monkeypatch.context() as m:
-        m.setattr(written_out.Dense, "convolve_backward", lambda *_: 1 // 0)
+        m.setattr(handwritten_passes.Dense, "convolve_backward", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             value.backward()
     value, _ = loss(network, network, good)

@@ -11,8 +11,8 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
-from dqnitro.learn.steps import PlainStep, ScaledStep
-from dqnitro.learn.wrappers import wrap
+from dqnitro.learn.optimizer_step import PlainStep, ScaledStep
+from dqnitro.learn.transforms import wrap
 from dqnitro.loop import make_agent
 from dqnitro.session import train
 

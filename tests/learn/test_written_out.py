@@ -8,8 +8,8 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec, VectorNetwork
 from dqnitro.errors import ConfigError
-from dqnitro.learn.wrappers import wrap
-from dqnitro.learn.written_out import Dense, WrittenOut, run
+from dqnitro.learn.cpu.handwritten_passes import Dense, WrittenOut, run
+from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
 
 fakes_envs.register()

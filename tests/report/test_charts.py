@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dqnitro.report import charts
-from dqnitro.report.run import read_run
+from dqnitro.report.read_run import read_run
 from report import fake_run
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from dqnitro.report.html import write_page
 from dqnitro.report.lab_page import render_lab
-from dqnitro.report.page import write_page
-from dqnitro.report.result import read_sources
+from dqnitro.report.read_result import read_sources
 from report import fake_results
 from report.chromium import Chromium, find_chromium
 from report.test_result import several_runs

@@ -19,8 +19,8 @@ from dqnitro.cli import main
 from dqnitro.config import FIELDS
 from dqnitro.errors import CheckpointError
 from dqnitro.report import write_run_page
-from dqnitro.report.page import SCRIPTS, STYLES, esc, json_block, program, style
-from dqnitro.report.run import EVENTS
+from dqnitro.report.html import SCRIPTS, STYLES, esc, json_block, program, style
+from dqnitro.report.read_run import EVENTS
 from dqnitro.report.run_page import EMBED_BYTES, STATES, duration, game_name, rate
 from report import fake_run
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from dqnitro.cli import main
 from dqnitro.errors import ConfigError
-from dqnitro.machine import command
-from dqnitro.report import groups
-from dqnitro.report.lab_charts import Bar, Scale, bars, time_stacks
+from dqnitro.host import command
+from dqnitro.report import seed_groups
+from dqnitro.report.bar_charts import Bar, Scale, bars, time_stacks
+from dqnitro.report.formatting import spread, times
 from dqnitro.report.lab_page import render_lab
-from dqnitro.report.result import FORMAT, KINDS, read_sources
-from dqnitro.report.run import read_run
-from dqnitro.report.values import Interval, interval
-from dqnitro.report.words import spread, times
+from dqnitro.report.parsing import Interval, interval
+from dqnitro.report.read_result import FORMAT, KINDS, read_sources
+from dqnitro.report.read_run import read_run
 from report import fake_results, fake_run
 from report.test_page import EVIL, JUNK, Tags
 
@@ -205,14 +205,14 @@ def several_runs(folder: pathlib.Path) -> list[pathlib.Path]:
 
 def test_runs_that_differ_only_in_the_seed_are_one_curve_with_a_band(tmp_path: pathlib.Path) -> None:
     runs = [read_run(p) for p in several_runs(tmp_path)]
-    found = groups.group_runs(runs)
+    found = seed_groups.group_runs(runs)
     assert [(g.label, len(g.runs)) for g in found] == [("auto", 3), ("baseline", 1)]
-    chart = groups.learning_curves(found)
+    chart = seed_groups.learning_curves(found)
     assert chart is not None and [s["name"] for s in chart["series"]] == ["auto (3 seeds)", "baseline"]
     for axis in ("wall_s", "steps"):
         auto, slow = (s["curves"][axis] for s in chart["series"])
         assert all(low <= y <= high for low, y, high in zip(auto["low"], auto["y"], auto["high"], strict=True))
-        assert "low" not in slow and len(slow["x"]) == groups.GRID
+        assert "low" not in slow and len(slow["x"]) == seed_groups.GRID
     # Solved runs keep their last value, so the mean goes on to the slowest of them.
     assert (
         chart["series"][0]["curves"]["wall_s"]["x"][-1] == 160 and chart["series"][1]["curves"]["wall_s"]["x"][-1] == 50
@@ -223,32 +223,32 @@ def test_groups_of_one_recipe_say_in_what_they_differ(tmp_path: pathlib.Path) ->
     for name, n_envs in (("a", 4), ("b", 8)):
         run = fake_run.make_run(tmp_path / name, n_games=5, seconds=5)
         fake_run.write_head(run, config=fake_run.pong_config(n_envs=n_envs).to_dict())
-    found = groups.group_runs([read_run(tmp_path / n) for n in ("a", "b")])
+    found = seed_groups.group_runs([read_run(tmp_path / n) for n in ("a", "b")])
     assert [g.label for g in found] == ["auto, n_envs 4", "auto, n_envs 8"]
 
 
 def test_a_mean_ends_where_the_first_line_ends_unless_it_is_held() -> None:
     lines = [([0.0, 10.0], [0.0, 10.0]), ([0.0, 20.0], [0.0, 40.0])]
-    cut = groups.band(lines)
+    cut = seed_groups.band(lines)
     assert cut is not None and cut["x"][-1] == 10 and cut["y"][-1] == pytest.approx(15)
-    held = groups.band(lines, [True, False])
+    held = seed_groups.band(lines, [True, False])
     assert held is not None and held["x"][-1] == 20 and held["y"][-1] == pytest.approx(25)
-    assert groups.band([([1.0], [1.0])]) is None and groups.band([]) is None
-    assert groups.band([([0.0, 1.0], [0, 1]), ([5.0, 6.0], [0, 1])]) is None
+    assert seed_groups.band([([1.0], [1.0])]) is None and seed_groups.band([]) is None
+    assert seed_groups.band([([0.0, 1.0], [0, 1]), ([5.0, 6.0], [0, 1])]) is None
 
 
 def test_the_band_of_few_seeds_goes_from_the_lowest_to_the_highest() -> None:
-    shown = groups.band([([0.0, 1.0], [v, v]) for v in (1.0, 2.0, 6.0)])
+    shown = seed_groups.band([([0.0, 1.0], [v, v]) for v in (1.0, 2.0, 6.0)])
     assert shown is not None and (shown["low"][0], shown["y"][0], shown["high"][0]) == (1, 3, 6)
 
 
 @pytest.mark.parametrize("seeds", [5, 8, 15])
 def test_the_band_holds_the_true_mean_as_often_as_it_says(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "GRID", 2)
+    monkeypatch.setattr(seed_groups, "GRID", 2)
     rng, inside, trials = random.Random(5), 0, 200
     for _ in range(trials):
         lines = [([0.0, 1.0], [v := rng.gauss(0, 1), v]) for _ in range(seeds)]
-        shown = groups.band(lines)
+        shown = seed_groups.band(lines)
         assert shown is not None
         inside += shown["low"][0] <= 0 <= shown["high"][0]
     assert 0.9 <= inside / trials <= 0.99

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dqnitro.errors import CheckpointError
-from dqnitro.report.run import read_metrics, read_run
+from dqnitro.report.read_run import read_metrics, read_run
 from report import fake_run
 
 

@@ -16,7 +16,8 @@ import fakes_envs
 from dqnitro import checkpoint
 from dqnitro.config import Config
 from dqnitro.errors import PlayerDied
-from dqnitro.run import make_run, remote
+from dqnitro.run import make_run
+from dqnitro.run.processes import remote
 from dqnitro.session import resume, train
 from fakes_player import in_threads
 

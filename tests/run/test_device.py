@@ -10,8 +10,8 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.run.device import DeviceAgent, Graphs, make
-from dqnitro.run.device import ticks as ticks_of
+from dqnitro.run.gpu.device import DeviceAgent, Graphs, make
+from dqnitro.run.gpu.device import ticks as ticks_of
 
 SIZE = 36
 GAME = 6  # steps of a game
@@ -178,8 +178,8 @@ def test_the_fused_optimiser_is_put_on_where_it_is_missing(monkeypatch):
     def look(c, device):
         raise Stop(c.wrappers)
 
-    monkeypatch.setattr("dqnitro.atari.cuda.require", lambda device=None: torch)
-    monkeypatch.setattr("dqnitro.run.device.DeviceAgent", look)
+    monkeypatch.setattr("dqnitro.atari.cuda.build.require", lambda device=None: torch)
+    monkeypatch.setattr("dqnitro.run.gpu.device.DeviceAgent", look)
     for wrappers in (("no-grad",), ("no-grad", "fused-adam")):
         with pytest.raises(Stop) as e:
             make(config(wrappers=wrappers))

@@ -12,8 +12,8 @@ import fakes_envs
 from dqnitro import train
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
+from dqnitro.replay.gpu_ring import space_to_depth
 from dqnitro.run import make_run
-from dqnitro.run.ring import space_to_depth
 
 fakes_envs.register()
 CATCH = Config(

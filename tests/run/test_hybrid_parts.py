@@ -111,14 +111,14 @@ def test_what_is_learned_from_is_what_the_environments_showed(parts):
 
 def blocks(obs):
     """A stack (4, 36, 36) as the ring gives it: 4x4 pixels are channels."""
-    from dqnitro.run.ring import space_to_depth
+    from dqnitro.replay.gpu_ring import space_to_depth
 
     depth = space_to_depth(torch.from_numpy(obs))  # (4, 9, 9, 16)
     return depth.permute(1, 2, 0, 3).reshape(9, 9, 64).permute(2, 0, 1)
 
 
 def test_parts_play_what_the_environments_together_would_play():
-    from dqnitro.envs.parts import make_env_parts
+    from dqnitro.envs.turns import make_env_parts
 
     whole, halves = make_env_parts(BREAKOUT.replace(env_parts=1)), make_env_parts(BREAKOUT)
     assert len(whole.parts) == 1 and len(halves.parts) == 2 and halves.spec == whole.spec

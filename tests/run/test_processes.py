@@ -13,10 +13,10 @@ from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
 from dqnitro.errors import ConfigError, PlayerDied
 from dqnitro.loop import learn_owed, make_agent, make_generators, remember
-from dqnitro.run import make_run, remote
-from dqnitro.run.memory import Report, Ring, SharedMemory, WeightRing
-from dqnitro.run.player import pack_rng, unpack_rng
-from dqnitro.run.processes import slack_ticks, thread_budget
+from dqnitro.run import make_run
+from dqnitro.run.processes import remote, slack_ticks, thread_budget
+from dqnitro.run.processes.player import pack_rng, unpack_rng
+from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 from dqnitro.session import resume, train
 from fakes_player import in_threads
 

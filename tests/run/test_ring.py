@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dqnitro import dqn
-from dqnitro.run.ring import Ring, space_to_depth
+from dqnitro.replay.gpu_ring import Ring, space_to_depth
 
 
 def filled_ring(deep: bool = False) -> Ring:

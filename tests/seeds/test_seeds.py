@@ -13,10 +13,10 @@ import pytest
 
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.seeds.facts import STOPPED, all_facts, last_progress, seed_facts, spread
+from dqnitro.seeds.allocation import CARD_BYTES, ROOM, Room, replay_bytes, share
 from dqnitro.seeds.folder import SeedsFolder, is_seeds, seed_range
-from dqnitro.seeds.share import CARD_BYTES, ROOM, Room, replay_bytes, share
-from dqnitro.seeds.team import Team, last_words
+from dqnitro.seeds.launcher import Team, last_words
+from dqnitro.seeds.summary import STOPPED, all_facts, last_progress, seed_facts, spread
 
 LARGE = 1e15
 PONG, POLE = Config(env_id="pong"), Config(env_id="CartPole-v1")
@@ -115,7 +115,7 @@ def test_stopping_tells_all_that_run_and_starts_nobody(tmp_path):
 
 def test_closing_leaves_no_process_behind(tmp_path, monkeypatch):
     """Also one that does not listen."""
-    monkeypatch.setattr("dqnitro.seeds.team.PATIENCE_S", 0.3)
+    monkeypatch.setattr("dqnitro.seeds.launcher.PATIENCE_S", 0.3)
     text = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(tmp_path / 'up')!r}, 'w').close(); time.sleep(60)"
     team = Team(lambda s: script(text), [1], 1, lambda s: tmp_path / f"{s}.log")
     team.poll()
@@ -127,12 +127,12 @@ def test_closing_leaves_no_process_behind(tmp_path, monkeypatch):
 def test_a_member_whose_parent_is_killed_stops_as_if_told(tmp_path):
     """The parent is a process of its own that dies by kill -9; its member writes that it was told."""
     member = (
-        "import pathlib, signal, time; from dqnitro.seeds.team import stop_with_parent; "
+        "import pathlib, signal, time; from dqnitro.seeds.launcher import stop_with_parent; "
         f"signal.signal(15, lambda *_: (pathlib.Path({str(tmp_path / 'told')!r}).touch(), exit())); stop_with_parent(); "
         f"pathlib.Path({str(tmp_path / 'up')!r}).touch(); time.sleep(60)"
     )
     parent = (
-        "import pathlib, sys, time; from dqnitro.seeds.team import Team; "
+        "import pathlib, sys, time; from dqnitro.seeds.launcher import Team; "
         f"t = Team(lambda s: [sys.executable, '-c', {member!r}], [1], 1, lambda s: pathlib.Path({str(tmp_path / 'log')!r})); "
         "t.poll(); time.sleep(60)"
     )

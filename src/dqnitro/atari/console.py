@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import games, roms
-from .decode import predecode
-from .environment import NO_GAME, act, power_on, start_game
-from .layout import *
-from .rng import MT_SIZE, mt_seed
-from .target import device
+from .chips.cpu_predecode import predecode
+from .chips.layout import *
+from .chips.rng import MT_SIZE, mt_seed
+from .games import game_table, roms
+from .games.environment import NO_GAME, act, power_on, start_game
+from .jit.target import device
 
 State = dict[str, np.ndarray]
 
@@ -55,13 +55,13 @@ class Console:
         if n < 1:
             raise ValueError(f"n must be at least 1, got {n}. hint: Console('pong', n=4)")
         self.rom = _open(game, rom, cartridge)
-        known = games.GAMES.get(self.rom.name)
+        known = game_table.GAMES.get(self.rom.name)
         self.game = known
         self._game = NO_GAME if known is None else known.id
         self.n = n
         self._sticky = float(np.float32(repeat_action_probability))
         prop = self._prop = self.rom.prop.copy()
-        prop[P_PADDLE_MAX] = games.PADDLE_MAX_DEFAULT if known is None else known.paddle_max
+        prop[P_PADDLE_MAX] = game_table.PADDLE_MAX_DEFAULT if known is None else known.paddle_max
         self._ntsc = prop.copy()
         self._ntsc[P_PAL] = 0
         self._dec = predecode(self.rom)
@@ -69,7 +69,7 @@ class Console:
         self._state = np.zeros((n, S_SIZE), np.int64)
         self._ram = np.zeros((n, 256), np.uint8)
         self._screen = np.zeros((n, 2, ROWS, WORDS), np.uint64)
-        self._g = np.zeros((n, games.G_SIZE), np.int32)
+        self._g = np.zeros((n, game_table.G_SIZE), np.int32)
         self._mt = np.zeros((n, MT_SIZE), np.uint32)
         self._mt_system = np.zeros((n, MT_SIZE), np.uint32)
         self._long_frames = [self._power(i, seed + i) for i in range(n)]
@@ -128,11 +128,11 @@ class Console:
 
     @property
     def lives(self) -> NDArray[np.int32]:
-        return self._g[:, games.G_LIVES].copy()
+        return self._g[:, game_table.G_LIVES].copy()
 
     @property
     def game_over(self) -> NDArray[np.bool_]:
-        return self._g[:, games.G_TERMINAL] != 0
+        return self._g[:, game_table.G_TERMINAL] != 0
 
     def get_state(self) -> State:
         """Everything that decides how the machines go on: plain arrays, fit for `np.savez`."""
@@ -165,8 +165,8 @@ class Console:
 def _open(game: str | None, rom: str | Path | bytes | None, cartridge: str | None) -> roms.Rom:
     if rom is None:
         assert game is not None
-        return roms.load(games.game(game).name)
-    name = games.game(game).name if game is not None else ""
+        return roms.load(game_table.game(game).name)
+    name = game_table.game(game).name if game is not None else ""
     if isinstance(rom, bytes):
         return roms.build(name, rom, cartridge)
     path = Path(rom)

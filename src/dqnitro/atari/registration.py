@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gymnasium
 
-from .games import GAMES
+from .games.game_table import GAMES
 
 NAMESPACE = "DQNitro"
 

@@ -20,8 +20,11 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from . import games, layout, palette, resize, roms, stepper
-from .batches import (
+from .chips import layout
+from .games import game_table, roms
+from .observation import palette, resize
+from .vector import agent_step
+from .vector.batch import (
     Batch,
     Buffers,
     check,
@@ -36,9 +39,9 @@ from .batches import (
     saved,
     seeds_of,
 )
-from .options import chosen_of, make_options
-from .starts import make_start
-from .stick import from_stick, stick_space
+from .vector.joystick import from_stick, stick_space
+from .vector.options import chosen_of, make_options
+from .vector.reset_cache import make_start
 
 # A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
 _UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
@@ -52,7 +55,7 @@ class AtariVec(VectorEnv):
     def __new__(cls, *arguments: Any, device: str = "cpu", **options: Any) -> AtariVec:
         if device == "cpu":
             return super().__new__(cls)
-        from .vec_cuda import on_gpu
+        from .cuda.vec import on_gpu
 
         return on_gpu(*arguments, device=device, **options)  # type: ignore[return-value]  # the same face, other arrays
 
@@ -84,12 +87,12 @@ class AtariVec(VectorEnv):
         device: str = "cpu",
     ) -> None:
         check(num_envs, batch_size, frameskip, stack_num, autoreset_mode)
-        self.game = games.game(game)
+        self.game = game_table.game(game)
         self.num_envs, self.batch_size = num_envs, batch_size or num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         self.continuous, self.continuous_action_threshold = continuous, continuous_action_threshold
-        legal = [a for a in range(18) if games.LEGAL[self.game.id] >> a & 1]
+        legal = [a for a in range(18) if game_table.LEGAL[self.game.id] >> a & 1]
         self._actions = np.array(legal if full_action_space or continuous else self.game.actions, np.int64)
         self._sticky = float(np.float32(repeat_action_probability))
         channels = 1 if grayscale else 3
@@ -132,7 +135,11 @@ class AtariVec(VectorEnv):
         """Nothing is under way and nobody was reset."""
         n, shape = self.batch_size, self.single_observation_space.shape
         assert shape is not None
-        self._in_order, self._all_step, self._no_seeds = np.arange(n), np.full(n, stepper.STEP), np.zeros(n, np.int64)
+        self._in_order, self._all_step, self._no_seeds = (
+            np.arange(n),
+            np.full(n, agent_step.STEP),
+            np.zeros(n, np.int64),
+        )
         self._full_strength = np.ones(n, np.float32)
         self._late: np.ndarray | None = None  # environments whose next step is a new game, if there are any
         self._unused_final: np.ndarray | None = None
@@ -159,9 +166,9 @@ class AtariVec(VectorEnv):
                 raise RuntimeError("partial resets need batch_size == num_envs")
         seeds = seeds_of(seed, len(chosen), first=self._last_ids is None)
         self._drop_flight()
-        commands = np.full(self.num_envs, stepper.LOOK, np.int64)
+        commands = np.full(self.num_envs, agent_step.LOOK, np.int64)
         given = np.zeros(self.num_envs, np.int64)
-        commands[chosen] = np.where(seeds >= 0, stepper.SEEDED_RESET, stepper.RESET)
+        commands[chosen] = np.where(seeds >= 0, agent_step.SEEDED_RESET, agent_step.RESET)
         given[chosen] = seeds
         if self.batch_size == self.num_envs:
             ids = np.arange(self.num_envs, dtype=np.int32)
@@ -296,7 +303,7 @@ class AtariVec(VectorEnv):
         # a new game takes as long as some 25 steps: whoever has one begins first, so that nobody waits for it at the end
         order, long, commands = self._in_order, 0, self._all_step
         if look is not None and look.any():
-            commands = np.where(look, stepper.LOOK, stepper.STEP)
+            commands = np.where(look, agent_step.LOOK, agent_step.STEP)
         elif self._late is not None:
             order, long = np.argsort(~self._late, kind="stable"), int(np.count_nonzero(self._late))
         return Batch(self, order, long, self._last_ids, commands, self._no_seeds, actions, strengths)
@@ -328,9 +335,9 @@ class AtariVec(VectorEnv):
         r = batch.results
         info = {
             "env_id": batch.ids.copy(),
-            "lives": r[stepper.R_LIVES],
-            "frame_number": r[stepper.R_FRAMES],
-            "episode_frame_number": r[stepper.R_EPISODE_FRAMES],
+            "lives": r[agent_step.R_LIVES],
+            "frame_number": r[agent_step.R_FRAMES],
+            "episode_frame_number": r[agent_step.R_EPISODE_FRAMES],
         }
         terminated, truncated = batch.flags
         ended = batch.flags.any()
@@ -340,4 +347,4 @@ class AtariVec(VectorEnv):
                 info["final_obs"] = batch.final_obs
             else:
                 self._unused_final = batch.final_obs
-        return batch.obs, r[stepper.R_REWARD], terminated, truncated, info
+        return batch.obs, r[agent_step.R_REWARD], terminated, truncated, info

@@ -87,19 +87,19 @@ def measure(args: Any) -> dict[str, Any]:
 
 def micro(args: Any) -> dict[str, Any]:
     """A benchmark of the notes, by its module."""
-    from dqnitro.lab.contest import Options
+    from dqnitro.lab.bench.contest import Options
 
     only = tuple(names_of(args.only) or ())
     options = Options(args.game, args.rounds, args.seconds, only, note)
     if args.what == "gpu":
         return bench_gpu(args, options)
-    return importlib.import_module(f"dqnitro.lab.bench_{args.what}").bench(options)
+    return importlib.import_module(f"dqnitro.lab.bench.{args.what}").bench(options)
 
 
 def bench_learn(args: Any) -> dict[str, Any]:
     from dqnitro import recipes
-    from dqnitro.lab import peers
-    from dqnitro.lab.measure import compare, interleave
+    from dqnitro.lab.bench import peers
+    from dqnitro.lab.interleave import compare, interleave
 
     contenders: dict[str, Callable[[float], float]] = {"baseline": peers.ours(recipes.baseline(args.game))}
     skipped = {}
@@ -138,7 +138,7 @@ def numbers(option: str, text: str) -> list[int]:
 
 def bench_gpu(args: Any, options: Any) -> dict[str, Any]:
     from dqnitro.envs import atari_game
-    from dqnitro.lab import bench_gpu as bench
+    from dqnitro.lab.bench import gpu as bench
 
     wanted = [g.strip() for g in args.games.split(",")] if args.games else bench.TWENTY
     games = [atari_game(g) for g in wanted]
@@ -150,7 +150,7 @@ def bench_gpu(args: Any, options: Any) -> dict[str, Any]:
 
 
 def bench_console(args: Any) -> dict[str, Any]:
-    from dqnitro.lab import bench_console as bench
+    from dqnitro.lab.bench import console as bench
 
     games = [g.strip() for g in args.games.split(",")] if args.games else bench.GAMES
     threads = numbers("--threads", args.threads)
@@ -162,7 +162,7 @@ BENCHES = {"learn": bench_learn, "console": bench_console}
 
 def _print(result: dict[str, Any]) -> None:
     if "geomean" in result:
-        from dqnitro.lab.bench_console import table as markdown
+        from dqnitro.lab.bench.console import table as markdown
 
         print(markdown(result))
         return

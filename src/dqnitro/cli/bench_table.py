@@ -24,7 +24,7 @@ def bench_table(result: dict[str, Any]) -> Table:
     """A benchmark's rows in the order they were entered (peers: fastest first); what could not run is a row with dashes."""
     from rich.table import Table
 
-    from dqnitro.lab.contest import ratio_text
+    from dqnitro.lab.bench.contest import ratio_text
 
     extra: dict[str, str] = result.get("columns", {})
     table = Table(box=None, header_style="bold", pad_edge=False)

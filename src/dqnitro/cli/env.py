@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     config = plan.config()
     import torch  # noqa: F401 - machine() asks it for the GPU
 
-    from dqnitro.machine import commit, machine, versions
+    from dqnitro.host import commit, machine, versions
 
     facts: dict[str, Any] = {
         "machine": machine(), "versions": versions(), "commit": commit(), "game": config.env_id, "recipe": args.recipe,

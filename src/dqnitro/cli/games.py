@@ -38,12 +38,12 @@ def main(argv: list[str]) -> int:
 
 
 def _chosen(text: str | None) -> list[str]:
-    from dqnitro.atari import games
+    from dqnitro.atari.games import game_table
 
     if not text:
-        return list(games.NAMES)
+        return list(game_table.NAMES)
     try:
-        return [games.game(name.strip()).name for name in text.split(",") if name.strip()]
+        return [game_table.game(name.strip()).name for name in text.split(",") if name.strip()]
     except KeyError as e:
         what, _, hint = str(e.args[0]).partition(" hint: ")
         raise ConfigError(what.rstrip("."), hint) from e
@@ -51,12 +51,12 @@ def _chosen(text: str | None) -> list[str]:
 
 def facts(name: str) -> dict[str, Any]:
     """What the list says about a game."""
-    from dqnitro.atari import games, roms
+    from dqnitro.atari.games import game_table, roms
 
-    game, rom = games.GAMES[name], roms.load(name)
+    game, rom = game_table.GAMES[name], roms.load(name)
     return {
         "game": name,
-        "atari_57": name in games.ATARI_57,
+        "atari_57": name in game_table.ATARI_57,
         "cartridge": rom.cartridge,
         "height": rom.height,
         "standard": "PAL" if rom.pal else "NTSC",
@@ -92,7 +92,7 @@ def _check(names: list[str], args: Any) -> int:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from dqnitro.atari.check import check
+    from dqnitro.atari.compare_with_ale import check
 
     note("the first use on a machine compiles the console, for some tens of seconds")
     results = []

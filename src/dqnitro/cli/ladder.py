@@ -66,10 +66,10 @@ def make_parser() -> Parser:
 def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     check_turns(args.rounds, args.seconds, args.minutes)
-    from dqnitro.lab.climbing import climb_ladder
-    from dqnitro.lab.solve import read_solved
+    from dqnitro.lab.ladder import climb_ladder
     from dqnitro.lab.store import default_path
-    from dqnitro.report.run import run_folders
+    from dqnitro.lab.time_to_solve import read_solved
+    from dqnitro.report.read_run import run_folders
 
     solved = [read_solved(run) for path in args.solved for run in run_folders(pathlib.Path(path))]
     with Progress(args.quiet) as progress:
@@ -106,7 +106,7 @@ def _spread(i: Any, text: Callable[[float], str]) -> str:
 
 
 def show(result: dict[str, Any]) -> None:
-    from dqnitro.lab.climbing import BELOW, headlines
+    from dqnitro.lab.ladder import BELOW, headlines
 
     number, lines = 0, []
     rows = [row for row in result["rows"] if row["state"] == "measured"]

@@ -10,7 +10,7 @@ from typing import Any
 from dqnitro.cli.flags import Parser
 from dqnitro.cli.train import afterwards, write_page
 from dqnitro.seeds.folder import SeedsFolder
-from dqnitro.seeds.team import stop_with_parent
+from dqnitro.seeds.launcher import stop_with_parent
 
 NAME = "one_seed"
 

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     p.add_argument("--out", metavar="FILE", help="where the page goes")
     p.add_argument("--json", action="store_true", help="where the page is and the headline numbers, as JSON")
     args = p.parse(argv)
-    from dqnitro.report.result import read_sources
+    from dqnitro.report.read_result import read_sources
 
     sources = [pathlib.Path(s) for s in args.sources]
     runs, results = read_sources(sources)
@@ -55,7 +55,7 @@ def _place(sources: list[pathlib.Path]) -> pathlib.Path:
 
 
 def _write(out: pathlib.Path, runs: list[Any], results: list[Any]) -> None:
-    from dqnitro.report.page import write_page
+    from dqnitro.report.html import write_page
 
     try:
         if _one_run(runs, results):

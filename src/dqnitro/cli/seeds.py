@@ -16,9 +16,9 @@ from dqnitro.cli.flags import config_changes, note
 from dqnitro.cli.live import Block, duration
 from dqnitro.cli.train import check_resume, planned
 from dqnitro.errors import ConfigError
-from dqnitro.seeds.facts import all_facts, last_progress, seed_facts
 from dqnitro.seeds.folder import SeedsFolder, seed_range
-from dqnitro.seeds.team import Team, last_words
+from dqnitro.seeds.launcher import Team, last_words
+from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
 
 LOOK_EVERY_S = 0.2
 SHOW_EVERY_S = 1.0
@@ -52,7 +52,7 @@ def train_seeds(args: argparse.Namespace) -> int:
 def _created(args: argparse.Namespace) -> SeedsFolder:
     config, rungs = planned(args)
     seeds = seed_range(config.seed, args.seeds)
-    from dqnitro.seeds.share import find_room, share
+    from dqnitro.seeds.allocation import find_room, share
     from dqnitro.session import new_run_dir
 
     mine = share(config, len(seeds), find_room(config), args.at_once or 0)
@@ -182,9 +182,9 @@ def _code(failed: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _page(folder: SeedsFolder) -> str | None:
+    from dqnitro.report.html import write_page
     from dqnitro.report.lab_page import render_lab
-    from dqnitro.report.page import write_page
-    from dqnitro.report.run import read_run, run_folders
+    from dqnitro.report.read_run import read_run, run_folders
 
     runs = [read_run(p) for p in run_folders(folder.path)]
     if not runs:

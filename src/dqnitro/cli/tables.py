@@ -14,7 +14,7 @@ from dqnitro.cli.flags import Parser, note
 from dqnitro.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dqnitro.lab.statistics import Interval
+    from dqnitro.intervals import Interval
 
 Column = tuple[str, str]  # heading, "left" or "right"
 

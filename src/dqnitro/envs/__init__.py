@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import gymnasium as gym
     import numpy as np
 
-    from dqnitro.envs.games import Games
+    from dqnitro.envs.bookkeeping import Games
 
 __all__ = [
     "EnvSpec",
@@ -72,7 +72,7 @@ def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) ->
 def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Games]:
     """Those of `ale` or of the console, whose environments can be in several parts."""
     from dqnitro.envs.ale import make_ale_engine, make_console_engines
-    from dqnitro.envs.games import Games
+    from dqnitro.envs.bookkeeping import Games
 
     if game is None:
         env_kind(config.env_id)  # a name that nobody knows is the likelier mistake, and has the better message
@@ -85,7 +85,7 @@ def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Gam
 def _wrapped(
     config: Config, game: str | None, part: str, on_frame: Callable[[np.ndarray], None] | None = None
 ) -> Games:
-    from dqnitro.envs.games import Games
+    from dqnitro.envs.bookkeeping import Games
     from dqnitro.envs.serial import SerialEngine
 
     spec = None
@@ -97,7 +97,7 @@ def _wrapped(
     if part == "wrappers":
         engine = SerialEngine(env_fns)
     else:
-        from dqnitro.envs.gymvec import AsyncEngine, SyncEngine
+        from dqnitro.envs.gym_vector import AsyncEngine, SyncEngine
 
         engine = SyncEngine(env_fns) if part == "gym-sync" else AsyncEngine(env_fns)
     frames_per_step = config.frame_skip if game is not None else 1

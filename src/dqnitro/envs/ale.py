@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from dqnitro.config import Config
-from dqnitro.envs.games import Outcome, episode_seed
+from dqnitro.envs.bookkeeping import Outcome, episode_seed
 from dqnitro.errors import ConfigError
-from dqnitro.machine import usable_cores
+from dqnitro.host import usable_cores
 
 
 def vector_options(game: str, config: Config) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from dqnitro.envs.games import Outcome, episode_seed
+from dqnitro.envs.bookkeeping import Outcome, episode_seed
 from dqnitro.envs.wrappers import StepResult
 
 EnvFn = Callable[[], gym.Env]

@@ -9,10 +9,10 @@ import numpy as np
 
 from dqnitro import ladder, recipes
 from dqnitro.config import Config
-from dqnitro.envs.parts import parts_of
+from dqnitro.envs.turns import parts_of
 from dqnitro.errors import ConfigError, UserError
+from dqnitro.intervals import rate_interval, ratio_interval
 from dqnitro.lab.race import Change, Race, facts_of
-from dqnitro.lab.statistics import rate_interval, ratio_interval
 from dqnitro.lab.store import header
 
 WHOLE = "whole"

@@ -16,10 +16,10 @@ from typing import Any
 
 from dqnitro.config import Config
 from dqnitro.errors import DivergedError, UserError
-from dqnitro.lab.measure import interleave, threads_put_back
+from dqnitro.host import usable_cores
+from dqnitro.lab.interleave import interleave, threads_put_back
 from dqnitro.ladder import fitted
 from dqnitro.loop import PHASES
-from dqnitro.machine import usable_cores
 from dqnitro.run import make_run
 from dqnitro.session import Signals
 

@@ -12,14 +12,14 @@ import pathlib
 from typing import Any
 
 from dqnitro.errors import ConfigError
-from dqnitro.lab.statistics import Interval
+from dqnitro.intervals import Interval
 
 FORMAT = 1
 
 
 def header(what: str, game: str, **facts: Any) -> dict[str, Any]:
     """What every result begins with: kind, format, game, date, machine, versions, commit and command."""
-    from dqnitro.machine import provenance
+    from dqnitro.host import provenance
 
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"what": what, "format": FORMAT, "game": game, "date": now, **facts, **provenance()}

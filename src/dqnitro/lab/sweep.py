@@ -9,8 +9,8 @@ from dqnitro import recipes
 from dqnitro.config import CHOICES, FIELDS, Config, nearest
 from dqnitro.errors import ConfigError, DivergedError, UserError
 from dqnitro.events import NullSink, Snapshot
-from dqnitro.lab.measure import threads_put_back
-from dqnitro.lab.statistics import mean_interval, rate_interval
+from dqnitro.intervals import mean_interval, rate_interval
+from dqnitro.lab.interleave import threads_put_back
 from dqnitro.lab.store import header
 from dqnitro.ladder import fitted
 

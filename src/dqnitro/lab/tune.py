@@ -12,14 +12,14 @@ from typing import Any
 
 from dqnitro import recipes, tuned
 from dqnitro.config import Config
-from dqnitro.envs.parts import count_parts
+from dqnitro.envs.turns import count_parts
 from dqnitro.errors import ConfigError, UserError
+from dqnitro.host import usable_cores
+from dqnitro.intervals import Interval, rate_interval, ratio_interval
 from dqnitro.lab.race import Race, facts_of
-from dqnitro.lab.statistics import Interval, rate_interval, ratio_interval
 from dqnitro.lab.store import header
 from dqnitro.ladder import RUNGS, climb, in_force
 from dqnitro.ladder.rung import runner_needs
-from dqnitro.machine import usable_cores
 
 START = "as it is"
 TOGETHER = "together"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dqnitro.config import Config
-from dqnitro.machine import cpu_flags, usable_cores
+from dqnitro.host import cpu_flags, usable_cores
 
 Promise = Literal["exact", "close", "learning"]
 MOST_TOGETHER = 8  # updates that runners with graphs of their own draw together
@@ -184,14 +184,14 @@ def needs_cuda_console(c: Config) -> str | None:
     """The console's kernels, and a card that is new enough for them."""
     import importlib.util
 
-    from dqnitro.atari import cuda
+    from dqnitro.atari.cuda import build
 
     try:
-        cuda.require()
-    except cuda.CudaUnavailable as error:
+        build.require()
+    except build.CudaUnavailable as error:
         return str(error)
     if importlib.util.find_spec("numba_cuda") is None:
-        return f"{cuda.NEEDS_NUMBA_CUDA}, which is not installed. {cuda.INSTALL}"
+        return f"{build.NEEDS_NUMBA_CUDA}, which is not installed. {build.INSTALL}"
     return None
 
 

@@ -15,8 +15,8 @@ from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import DivergedError
-from dqnitro.learn.acting import CopiedNetwork, SameNetwork
-from dqnitro.learn.wrappers import Parts, wrap
+from dqnitro.learn.actors import CopiedNetwork, SameNetwork
+from dqnitro.learn.transforms import Parts, wrap
 
 Loss = Callable[[nn.Module, Any, Batch], tuple[Tensor, Tensor]]
 

@@ -154,19 +154,19 @@ class FrameReplay:
 
     def _gather_compiled(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
         """The same, with stacks that are stored channels innermost."""
-        from dqnitro.replay import interleave
+        from dqnitro.replay import frames_numba
 
         n = len(env)
         frames = self._frames.view(len(self._frames), -1).numpy()
         reward, discount, length = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.int64)
-        interleave.returns(
+        frames_numba.returns(
             self._reward, self._flags, self._gamma_power, env, position, reward, discount, length, TERMINATED, CUT
         )
         channels, height, width = self._spec.obs_shape
 
         def stacks(ahead: np.ndarray) -> Tensor:
             out = np.empty((n, frames.shape[1]), np.uint32)
-            interleave.stacks(frames, self._age, env, position, ahead, out)
+            frames_numba.stacks(frames, self._age, env, position, ahead, out)
             # Views by NumPy: torch takes microseconds for each.
             return torch.from_numpy(out.view(np.uint8).reshape(n, height, width, channels).transpose(0, 3, 1, 2))
 

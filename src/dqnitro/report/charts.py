@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dqnitro.report.run import Columns, Run
+from dqnitro.report.read_run import Columns, Run
 
 Chart = dict[str, Any]
 

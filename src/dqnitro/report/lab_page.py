@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from dqnitro.report import charts, lab_sections, more_sections
-from dqnitro.report.groups import WHAT_BANDS_ARE, group_runs, learning_curves
-from dqnitro.report.lab_charts import time_stacks
-from dqnitro.report.ladder_section import SAME_LEARNING, ladder_section, rungs_of, top
-from dqnitro.report.page import (
+from dqnitro.report.bar_charts import time_stacks
+from dqnitro.report.formatting import bounds, duration, game_name, plural, rate, times, when
+from dqnitro.report.html import (
     Cell,
     Html,
     Row,
@@ -32,10 +31,11 @@ from dqnitro.report.page import (
     table,
     video,
 )
-from dqnitro.report.result import Result
-from dqnitro.report.run import Run
+from dqnitro.report.ladder_section import SAME_LEARNING, ladder_section, rungs_of, top
+from dqnitro.report.read_result import Result
+from dqnitro.report.read_run import Run
 from dqnitro.report.run_page import EMBED_BYTES, STATES, machine_fact
-from dqnitro.report.words import bounds, duration, game_name, plural, rate, times, when
+from dqnitro.report.seed_groups import WHAT_BANDS_ARE, group_runs, learning_curves
 
 SEVERAL = "Speed lab"  # the title of a page about several games
 

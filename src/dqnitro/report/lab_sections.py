@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dqnitro.report.cells import interval_cell, number_cell, shown
+from dqnitro.report.bar_charts import Bar, Scale, bars, promise_color, promise_legend, ratio_bars
 from dqnitro.report.charts import X_AXES
-from dqnitro.report.groups import WHAT_BANDS_ARE, mean_curves
-from dqnitro.report.lab_charts import Bar, Scale, bars, promise_color, promise_legend, ratio_bars
-from dqnitro.report.page import (
+from dqnitro.report.formatting import game_name, plural, rate, spread, times
+from dqnitro.report.html import (
     Cell,
     Html,
     Row,
@@ -23,9 +22,10 @@ from dqnitro.report.page import (
     section,
     table,
 )
-from dqnitro.report.result import Result
-from dqnitro.report.values import Interval, interval, items, mapping, number, rows, text
-from dqnitro.report.words import game_name, plural, rate, spread, times
+from dqnitro.report.parsing import Interval, interval, items, mapping, number, rows, text
+from dqnitro.report.read_result import Result
+from dqnitro.report.seed_groups import WHAT_BANDS_ARE, mean_curves
+from dqnitro.report.table_cells import interval_cell, number_cell, shown
 
 # Columns that every benchmark's table has; the others are its own.
 BENCH_COLUMNS = ("rate", "rate_low", "rate_high", "ratio", "low", "high", "rounds", "to")

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from dqnitro.report.cells import interval_cell, number_cell
-from dqnitro.report.lab_charts import PROMISES, Bar, Scale, bars, promise_color, promise_legend, time_stacks
-from dqnitro.report.page import (
+from dqnitro.report.bar_charts import PROMISES, Bar, Scale, bars, promise_color, promise_legend, time_stacks
+from dqnitro.report.formatting import duration, plural, rate, spread, times
+from dqnitro.report.html import (
     Cell,
     Html,
     Row,
@@ -22,9 +22,9 @@ from dqnitro.report.page import (
     section,
     table,
 )
-from dqnitro.report.result import Result
-from dqnitro.report.values import Interval, interval, items, mapping, number, rows, shares, text
-from dqnitro.report.words import duration, plural, rate, spread, times
+from dqnitro.report.parsing import Interval, interval, items, mapping, number, rows, shares, text
+from dqnitro.report.read_result import Result
+from dqnitro.report.table_cells import interval_cell, number_cell
 
 COLUMNS = (
     "rung", "steps/s", "gain", "× baseline", "frames/s", "samples/step", "time to solve", "promise",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dqnitro.report.cells import interval_cell, number_cell, shown
+from dqnitro.report.bar_charts import Bar, bars
 from dqnitro.report.charts import Series, xy
-from dqnitro.report.groups import COLORS
-from dqnitro.report.lab_charts import Bar, bars
-from dqnitro.report.page import (
+from dqnitro.report.formatting import game_name, plural, spread, times
+from dqnitro.report.html import (
     Cell,
     Html,
     Row,
@@ -24,9 +23,10 @@ from dqnitro.report.page import (
     section,
     table,
 )
-from dqnitro.report.result import Result
-from dqnitro.report.values import interval, items, mapping, number, rows, text
-from dqnitro.report.words import game_name, plural, spread, times
+from dqnitro.report.parsing import interval, items, mapping, number, rows, text
+from dqnitro.report.read_result import Result
+from dqnitro.report.seed_groups import COLORS
+from dqnitro.report.table_cells import interval_cell, number_cell, shown
 
 DEEPEST = 12  # levels of a profile's tree that are shown
 FIRST = 4  # pieces of advice that are shown at once

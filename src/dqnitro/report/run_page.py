@@ -10,7 +10,8 @@ from typing import Any
 
 from dqnitro.config import FIELDS
 from dqnitro.report import charts
-from dqnitro.report.page import (
+from dqnitro.report.formatting import duration, game_name, rate, when
+from dqnitro.report.html import (
     Cell,
     Html,
     Row,
@@ -27,8 +28,7 @@ from dqnitro.report.page import (
     video,
     write_page,
 )
-from dqnitro.report.run import Run, read_run
-from dqnitro.report.words import duration, game_name, rate, when
+from dqnitro.report.read_run import Run, read_run
 
 EMBED_BYTES = 8_000_000  # a longer video is linked: browsers get slow with larger data addresses
 CONSOLE_FPS = 60

@@ -32,14 +32,14 @@ def _processes(config: Config) -> Run:
 
 def _device(config: Config) -> Run:
     """Games, replay and learner on one GPU."""
-    from dqnitro.run.device import make
+    from dqnitro.run.gpu.device import make
 
     return make(config)  # type: ignore[return-value]  # the same face as an Agent
 
 
 def _hybrid(config: Config) -> Run:
     """Games on the CPU's cores, replay and learner on the GPU."""
-    from dqnitro.run.hybrid import make
+    from dqnitro.run.gpu.hybrid import make
 
     return make(config)  # type: ignore[return-value]
 

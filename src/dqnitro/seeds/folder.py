@@ -53,7 +53,7 @@ class SeedsFolder:
     def create(
         path: pathlib.Path, config: Config, seeds: Sequence[int], recipe: str, rungs: Sequence[str], at_once: int
     ) -> SeedsFolder:
-        from dqnitro.machine import provenance
+        from dqnitro.host import provenance
         from dqnitro.session import now_text, write_json
 
         if path.exists() and (not path.is_dir() or any(path.iterdir())):

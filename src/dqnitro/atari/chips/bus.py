@@ -1,0 +1,125 @@
+# ruff: noqa: F403, F405
+"""The 13-bit bus: which chip answers an address, and the latch that keeps the last byte seen.
+
+These functions do everything that an access can do, at the pace of a function call. The fast loop of
+`chips/frame.py` handles the frequent cases itself and comes here for the others.
+"""
+
+from __future__ import annotations
+
+from numpy import int64
+
+from ..jit.target import as_log, as_ram, as_state, device, wide
+from .cartridge import cart_read, cart_write
+from .layout import *
+from .riot import riot_read, riot_write
+from .tia import LOGGED, log_entry, replay_unit
+
+
+@wide
+def input_read(s_at, port, cycles):
+    """INPT0..INPT5: ports 8..13."""
+    s = as_state(s_at)
+    if port >= 12:
+        return s[S_FIRE0 + port - 12]
+    need = s[S_POT0 + port - 8]
+    if need < 0:
+        return int64(0x80 if need == -1 else 0)
+    if s[S_DUMP]:
+        return int64(0)
+    # Compared as unsigned 32-bit: a dump that ended long ago (a negative sum) has not charged.
+    return int64(0x80 if cycles > ((s[S_DUMP_STAMP] + need) & 0xFFFFFFFF) else 0)
+
+
+# Handles instead of arrays from here on (see ``target.address``): an array is seven arguments, an address is one.
+
+
+@device
+def collision_read(s_at, port):
+    """CXM0P..CXPPMM: ports 0..7. The TIA is up to date."""
+    s = as_state(s_at)
+    pair = s[S_COLLISION] >> (2 * port)
+    if port == 6:  # CXBLPF has one latch
+        return (pair & 1) << 7
+    if port == 7:
+        pair = s[S_COLLISION] >> 13
+    return ((pair & 1) << 7) | ((pair & 2) << 5)
+
+
+@device
+def tia_read(s_at, prop_at, log_at, screen_at, port):
+    s = as_state(s_at)
+    s[S_TOUCH] = s[S_CYCLES] - s[S_ORIGIN]
+    if port < 8:
+        replay_unit(s_at, prop_at, log_at, int64(3 * s[S_TOUCH]), screen_at)
+        return collision_read(s_at, port)
+    if port >= 14:
+        return int64(0)
+    return input_read(s_at, port, s[S_CYCLES])
+
+
+@device
+def sync_write(s_at, reg, value):
+    """VSYNC and VBLANK outside the picture: the end of a frame, the paddles' capacitors."""
+    s = as_state(s_at)
+    if reg == 0:
+        if value & 2:
+            s[S_FINISH] = s[S_CYCLES] + 76
+        elif s[S_CYCLES] >= s[S_FINISH]:
+            s[S_FINISH] = NEVER
+            s[S_STOP] = 1
+            s[S_PARTIAL] = 0
+    elif value & 0x80:
+        s[S_DUMP] = 1
+    elif s[S_DUMP]:
+        s[S_DUMP] = 0
+        s[S_DUMP_STAMP] = s[S_CYCLES]
+
+
+@device
+def tia_write(s_at, prop_at, log_at, screen_at, address, value):
+    s, log = as_state(s_at), as_log(log_at)
+    reg = address & 63
+    now = s[S_CYCLES] - s[S_ORIGIN]
+    s[S_TOUCH] = now
+    if LOGGED[reg]:
+        if s[S_LOGGED] == LOG_SIZE:
+            replay_unit(s_at, prop_at, log_at, int64(0), screen_at)
+        log[s[S_LOGGED]] = log_entry(now, reg, value)
+        s[S_LOGGED] += 1
+    if now >= s[S_LIMIT]:
+        s[S_STOP] = 1
+        s[S_PARTIAL] = 0
+    if reg < 2:
+        sync_write(s_at, reg, value)
+    elif reg == 2:
+        s[S_CYCLES] += 75 - (now + 75) % 76
+
+
+@device
+def read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address):
+    s = as_state(s_at)
+    if address & 0x1000:
+        value = cart_read(s_at, ram_at, rom_at, prop_at, address)
+    elif address & 0x80 == 0:
+        value = tia_read(s_at, prop_at, log_at, screen_at, address & 15) | (s[S_LATCH] & 0x3F)
+    elif address & 0x200:
+        value = riot_read(s_at, address)
+    else:
+        value = int64(as_ram(ram_at)[address & 0x7F])
+    s[S_LATCH] = value
+    return value
+
+
+@device
+def write(s_at, ram_at, prop_at, log_at, screen_at, address, value):
+    s = as_state(s_at)
+    if address & 0x1000:
+        cart_write(s_at, ram_at, prop_at, address, value)
+    elif address & 0x80 == 0:
+        tia_write(s_at, prop_at, log_at, screen_at, address, value)
+    elif address & 0x200:
+        riot_write(s_at, address, value)
+    else:
+        as_ram(ram_at)[address & 0x7F] = value
+    s[S_LATCH] = value

@@ -1,0 +1,69 @@
+# ruff: noqa: F403, F405
+"""The RIOT (6532): 128 bytes of RAM, the timer, the two input ports."""
+
+from __future__ import annotations
+
+from ..jit.target import as_state, device
+from .layout import *
+
+
+@device
+def signed32(value):
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+@device
+def elapsed(s_at):
+    """Cycles since the timer was written, as the 32-bit counter sees them."""
+    s = as_state(s_at)
+    return (s[S_CYCLES] - 1 - s[S_SET]) & 0xFFFFFFFF
+
+
+@device
+def timer_read(s_at):
+    """INTIM. After the underflow the timer counts single cycles, until a read stops that."""
+    s = as_state(s_at)
+    d = elapsed(s_at)
+    timer, shift = s[S_TIMER], s[S_SHIFT]
+    t = signed32(timer - (d >> shift) - 1)
+    if t >= 0:
+        return t & 0xFF
+    u = signed32((timer << shift) - d - 1)
+    if u <= -2 and s[S_READ_AFTER] == 0:
+        s[S_READ_AFTER] = 1
+        s[S_INTR] = s[S_CYCLES]
+    if s[S_READ_AFTER]:
+        return (timer - (d >> shift) - (s[S_INTR] - (s[S_SET] + (timer << shift)))) & 0xFF
+    return u & 0xFF
+
+
+@device
+def riot_read(s_at, address):
+    s = as_state(s_at)
+    port = address & 7
+    if port & 4:
+        if port & 1 == 0:
+            return timer_read(s_at)
+        if signed32(s[S_TIMER] - (elapsed(s_at) >> s[S_SHIFT]) - 1) >= 0 or s[S_READ_AFTER]:
+            return 0
+        return 0x80
+    if port == 0:
+        return s[S_SWCHA]
+    if port == 1:
+        return s[S_DDRA]
+    if port == 2:
+        return s[S_SWCHB]
+    return 0
+
+
+@device
+def riot_write(s_at, address, value):
+    s = as_state(s_at)
+    if address & 0x14 == 0x14:
+        kind = address & 3
+        s[S_TIMER] = value
+        s[S_SHIFT] = 10 if kind == 3 else 3 * kind
+        s[S_SET] = s[S_CYCLES]
+        s[S_READ_AFTER] = 0
+    elif address & 7 == 1:
+        s[S_DDRA] = value

@@ -1,0 +1,16 @@
+"""Two loops over instructions, for a card: machines that share a warp take the one whose phases they go through together."""
+
+from __future__ import annotations
+
+from ..chips.cpu_fast import run as run_apart
+from ..chips.layout import P_TOGETHER
+from ..jit.target import as_state, device
+from .cpu_warp import run as run_together
+
+
+@device
+def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
+    if as_state(prop_at)[P_TOGETHER]:
+        run_together(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at)
+    else:
+        run_apart(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at)

@@ -1,0 +1,300 @@
+# ruff: noqa: F403, F405
+"""The console's kernels: a thread for each machine plays, a block for each machine draws the observation.
+
+This module is loaded by `cuda/build.py` under another package name, so that every function it imports is compiled for CUDA.
+
+`at` holds the address of each array (`A_...`). Machines whose game is over can begin the next one in two ways: in the step
+that asks for it, while all others wait (a new game takes about a hundred frames), or *aside*: the machine is away, a second
+kernel starts its game beside the steps of the others, and it comes back when that is done.
+"""
+
+from __future__ import annotations
+
+from numba import cuda
+from numba.cuda.types import float64
+from numpy import float32, int32, int64, uint8
+
+from ..chips.layout import *
+from ..chips.rng import MT_SIZE
+from ..games.game_table import G_SIZE
+from ..jit.target import (
+    LANES,
+    STATE_ROWS,
+    address,
+    as_bytes,
+    as_float32,
+    as_int32,
+    as_log,
+    as_ram,
+    as_screen,
+    as_state,
+    as_table,
+    as_words,
+    kernel,
+    plain_int64,
+)
+from ..observation.resize_opencv import block_pixel, float_pixel, linear_pixel
+from ..observation.resize_plan import COPY, FLOAT, INTEGER, LINEAR, WIDTH, Plan
+from ..vector.agent_step import *
+from .observation import QUADS, divide, pool, row_sum
+
+# fmt: off
+(
+    A_STATE, A_RAM, A_LOG, A_SCREEN, A_RULES, A_MT, A_MT_SYSTEM, A_MT_NOOPS, A_EPISODE,
+    A_ROM, A_DEC, A_PROP, A_NTSC, A_OPTIONS, A_ACTION_SET, A_LUTS,
+    A_COMMANDS, A_SEEDS, A_ACTIONS, A_STRENGTHS,
+    A_VIEW, A_OBS, A_RAW, A_RESULTS, A_TERMINATED, A_TRUNCATED,
+    A_AWAY, A_ROWS,
+    # the resize: eight arrays of the plan, x_first .. y_units
+    A_PLAN, _1, _2, _3, _4, _5, _6, _7,
+    A_SIZE,
+) = range(37)
+# fmt: on
+NOTHING, FRESH = 3, 4  # views beside WHOLE, STALE, AGAIN: leave the observation as it is; the first one of a game
+HERE, WAITS, STARTING, READY = range(4)  # a machine's place while games begin aside
+SCREENS = 3  # two buffers and a spare one
+GRAY_ROWS = ROWS + 1  # one to spare: weights of 0 reach beyond the last row
+MT_BYTES, RULES_BYTES = 4 * MT_SIZE, 4 * G_SIZE
+
+
+@cuda.jit(device=True)
+def machine(at, m):
+    """What `play` and `begin` take of machine m."""
+    group, lane = m // LANES, m % LANES
+    return (
+        as_state(at[A_STATE] + 4 * (group * STATE_ROWS * LANES + lane)),
+        as_ram(at[A_RAM] + group * 256 * LANES + lane),
+        as_log(at[A_LOG] + 8 * (group * LOG_SIZE * LANES + lane)),
+        as_screen(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS),
+        as_int32(at[A_RULES] + m * RULES_BYTES),
+        plain_int64(at[A_EPISODE] + 8 * m * E_SIZE),
+    )
+
+
+@cuda.jit(device=True)
+def start(at, m, sticky, seed):
+    s, ram, log, screen, g, e = machine(at, m)
+    begin(
+        s, ram, as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), as_state(at[A_NTSC]), log, screen, g,
+        as_words(at[A_MT] + m * MT_BYTES), as_words(at[A_MT_SYSTEM] + m * MT_BYTES),
+        as_words(at[A_MT_NOOPS] + m * MT_BYTES), e, plain_int64(at[A_OPTIONS]), sticky, seed,
+    )  # fmt: skip
+
+
+@cuda.jit(device=True)
+def report(at, n, m, reward, ended, cut):
+    s, _, _, _, g, _ = machine(at, m)
+    results = as_int32(at[A_RESULTS])
+    results[R_REWARD * n + m] = int32(reward)
+    results[R_LIVES * n + m] = g[G_LIVES]
+    results[R_FRAMES * n + m] = int32(s[S_TOTAL_FRAMES])
+    results[R_EPISODE_FRAMES * n + m] = int32(s[S_EPISODE_FRAMES])
+    as_bytes(at[A_TERMINATED])[m] = uint8(1 if ended else 0)
+    as_bytes(at[A_TRUNCATED])[m] = uint8(1 if cut else 0)
+
+
+@kernel(sticky=float64)
+def step_kernel(at_, n, per_warp, sticky, aside):
+    """One agent's step of every machine. `per_warp` machines share a warp: fewer wait less for one another."""
+    at = plain_int64(at_)
+    thread = cuda.grid(1)
+    m = thread // 32 * per_warp + thread % 32
+    if thread % 32 >= per_warp or m >= n:
+        return
+    o = plain_int64(at[A_OPTIONS])
+    views, away = as_int32(at[A_VIEW]), as_int32(at[A_AWAY])
+    s, ram, log, screen, g, e = machine(at, m)
+    command = as_int32(at[A_COMMANDS])[m]
+    reward, ended, cut = 0, False, False
+    views[m] = NOTHING
+    if away[m] != HERE:
+        report(at, n, m, 0, False, False)
+        return
+    if command == STEP and e[E_OVER]:
+        command = RESET
+    if command == STEP:
+        action = plain_int64(at[A_ACTION_SET])[plain_int64(at[A_ACTIONS])[m]]
+        reward, ended, cut, view, other = play(
+            s, ram, as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), log, screen, screen[2], g,
+            as_words(at[A_MT] + m * MT_BYTES), e, o, sticky, action, as_float32(at[A_STRENGTHS])[m],
+        )  # fmt: skip
+        views[m] = int32(view | (other << 4) | (s[S_BUFFER] << 8))
+        if aside and e[E_OVER]:
+            away[m] = WAITS
+    if command == RESET or command == SEEDED_RESET:
+        start(at, m, sticky, plain_int64(at[A_SEEDS])[m] if command == SEEDED_RESET else int64(-1))
+        views[m] = int32(FRESH | (s[S_BUFFER] << 4) | (s[S_BUFFER] << 8))
+    report(at, n, m, reward, ended, cut)
+
+
+@kernel()
+def admit_kernel(at_, n):
+    """Between steps: machines that are ready come back, those that wait begin to start."""
+    at = plain_int64(at_)
+    m = cuda.grid(1)
+    if m >= n:
+        return
+    away, views = as_int32(at[A_AWAY]), as_int32(at[A_VIEW])
+    views[m] = NOTHING
+    if away[m] == READY:
+        s, _, _, _, _, _ = machine(at, m)
+        views[m] = int32(FRESH | (s[S_BUFFER] << 4) | (s[S_BUFFER] << 8))
+        away[m] = HERE
+    elif away[m] == WAITS:
+        away[m] = STARTING
+
+
+@kernel(sticky=float64)
+def start_kernel(at_, n, per_warp, sticky):
+    """Begin the games of the machines that are STARTING. Runs beside `step_kernel`, which leaves those alone."""
+    at = plain_int64(at_)
+    thread = cuda.grid(1)
+    m = thread // 32 * per_warp + thread % 32
+    if thread % 32 >= per_warp or m >= n or as_int32(at[A_AWAY])[m] != STARTING:
+        return
+    start(at, m, sticky, int64(-1))
+    as_int32(at[A_AWAY])[m] = READY
+
+
+@cuda.jit(device=True)
+def pixel(p, dy, x, gray, rows):
+    """One pixel of the resized picture."""
+    if p.kind == INTEGER:
+        total = 0
+        for j in range(p.y_taps[dy]):
+            line = 0
+            for t in range(p.x_taps[x]):
+                line += int32(p.x_units[t, x]) * int32(gray[p.y_first[dy] + j, p.x_first[x] + t])
+            total += int32(p.y_units[j, dy]) * line
+        twice = int32(2 * p.total)
+        total = 2 * total + int32(p.total)
+        v = total // twice
+        if v * twice == total:  # a tie: float32 decides
+            v = float_pixel(p, dy, x, gray, rows)
+        return int64(v)
+    if p.kind == COPY:
+        return int64(gray[dy, x])
+    if p.kind == FLOAT:
+        return float_pixel(p, dy, x, gray, rows)
+    if p.kind == LINEAR:
+        return linear_pixel(p, dy, x, gray, rows)
+    return int64(block_pixel(p, dy, x, gray, rows))
+
+
+@cuda.jit(device=True)
+def push(obs_at, stack, size, fresh, me, threads):
+    """Older frames move up in the stack; the newest place keeps what it has. Each thread moves its own bytes."""
+    if size % 8 == 0:
+        words, size = plain_int64(obs_at), size // 8
+        for x in range(me, size, threads):
+            for k in range(stack - 1):
+                words[k * size + x] = int64(0) if fresh else words[(k + 1) * size + x]
+        return
+    obs = as_bytes(obs_at)
+    for x in range(me, size, threads):
+        for k in range(stack - 1):
+            obs[k * size + x] = uint8(0) if fresh else obs[(k + 1) * size + x]
+
+
+@cuda.jit(device=True)
+def plan_at(at, kind, height, out_height, out_width, total):
+    rows = as_int32(at[A_ROWS])
+    return Plan(
+        kind, height, out_height, out_width,
+        as_int32(at[A_PLAN]), as_int32(at[A_PLAN + 1]),
+        as_table(at[A_PLAN + 2], out_width), as_table(at[A_PLAN + 3], out_width),
+        as_int32(at[A_PLAN + 4]), as_int32(at[A_PLAN + 5]),
+        as_table(at[A_PLAN + 6], out_height), as_table(at[A_PLAN + 7], out_height),
+        total, rows, rows, as_table(at[A_PLAN + 2], out_width),
+    )  # fmt: skip
+
+
+@cuda.jit(device=True)
+def shrink(at, p, gray, to_at, step, me, threads):
+    """The grey picture into every `step`-th byte: a thread keeps to one column, so it looks its weights up once."""
+    together = threads // p.out_width
+    if me >= together * p.out_width:
+        return
+    x = me % p.out_width
+    first, taps, gray_at = int32(p.x_first[x]), p.x_taps[x], address(gray)
+    w0 = int32(p.x_units[0, x])
+    w1 = int32(p.x_units[1, x]) if taps > 1 else int32(0)
+    w2 = int32(p.x_units[2, x]) if taps > 2 else int32(0)
+    w3 = int32(p.x_units[3, x]) if taps > 3 else int32(0)
+    half, twice = int32(p.total), int32(2 * p.total)
+    inverse = float32(1.0) / float32(twice)
+    out = as_bytes(to_at)
+    for dy in range(me // p.out_width, p.out_height, together):
+        total, y = int32(0), int32(p.y_first[dy])
+        for j in range(p.y_taps[dy]):
+            line = row_sum(gray_at, int32((y + j) * WIDTH + first), w0, w1, w2, w3)
+            total = int32(total + int32(p.y_units[j, dy]) * line)
+        v, rest = divide(int32(2 * total + half), twice, inverse)
+        if rest == 0:  # a tie: float32 decides
+            v = int32(float_pixel(p, dy, x, gray, as_int32(at[A_ROWS])))
+        out[step * (dy * p.out_width + x)] = uint8(v)
+
+
+@kernel()
+def shrink_kernel(at_, n, height, out_height, out_width, total):
+    """`show_kernel` for the sizes that whole numbers can do with few taps: 84x84 and most others."""
+    at = plain_int64(at_)
+    m, me, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
+    code = int64(as_int32(at[A_VIEW])[m])
+    view, other, buffer = code & 15, (code >> 4) & 15, (code >> 8) & 15
+    gray = cuda.shared.array((GRAY_ROWS, WIDTH), uint8)
+    lut = cuda.shared.array(256, uint8)
+    o = plain_int64(at[A_OPTIONS])
+    stack, size, channels = o[O_STACK], o[O_FRAME_BYTES], o[O_CHANNELS]
+    obs_at = at[A_OBS] + m * stack * size
+    if view != NOTHING:
+        push(obs_at, stack, size, view == FRESH, me, threads)
+        screens = at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS
+        if view != AGAIN:
+            p = plan_at(at, INTEGER, height, out_height, out_width, total)
+            for c in range(channels):
+                for k in range(me, 256, threads):
+                    lut[k] = as_bytes(at[A_LUTS] + 256 * c)[k]
+                cuda.syncthreads()
+                pool(
+                    address(lut), screens + buffer * ROWS * WIDTH, screens + other * ROWS * WIDTH,
+                    at[A_RAW] + (m * channels + c) * height * WIDTH, address(gray), view == STALE,
+                    height * QUADS, me, threads,
+                )  # fmt: skip
+                cuda.syncthreads()
+                shrink(at, p, gray, obs_at + (stack - 1) * size + c, channels, me, threads)
+                cuda.syncthreads()
+
+
+@kernel()
+def show_kernel(at_, n, kind, height, out_height, out_width, total):
+    """The observation of each machine after a step: pool, resize, push onto the stack."""
+    at = plain_int64(at_)
+    m, me, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
+    code = int64(as_int32(at[A_VIEW])[m])
+    view, other, buffer = code & 15, (code >> 4) & 15, (code >> 8) & 15
+    gray = cuda.shared.array((ROWS, WIDTH), uint8)
+    o = plain_int64(at[A_OPTIONS])
+    stack, size, channels = o[O_STACK], o[O_FRAME_BYTES], o[O_CHANNELS]
+    obs_at = at[A_OBS] + m * stack * size
+    obs = as_bytes(obs_at)
+    if view != NOTHING:
+        push(obs_at, stack, size, view == FRESH, me, threads)
+        rows = as_int32(at[A_ROWS])
+        p = plan_at(at, kind, height, out_height, out_width, total)
+        screens = as_bytes(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS)
+        now, pooled = buffer * ROWS * WIDTH, other * ROWS * WIDTH
+        newest = (stack - 1) * size
+        if view != AGAIN:
+            for c in range(channels):
+                lut = as_bytes(at[A_LUTS] + 256 * c)
+                raw = as_bytes(at[A_RAW] + (m * channels + c) * height * WIDTH)
+                for x in range(me, height * WIDTH, threads):
+                    v = lut[screens[pooled + x]]
+                    v = max(v, raw[x] if view == STALE else lut[screens[now + x]])
+                    raw[x] = v
+                    gray[x // WIDTH, x % WIDTH] = v
+                cuda.syncthreads()
+                for x in range(me, out_height * out_width, threads):
+                    obs[newest + x * channels + c] = uint8(pixel(p, x // out_width, x % out_width, gray, rows))
+                cuda.syncthreads()

@@ -1,0 +1,402 @@
+"""`AtariVec(..., device="cuda")`: the same environments on a GPU, one thread a machine; torch tensors in and out.
+
+Observations, rewards and flags are torch tensors that stay the same from step to step: they are overwritten by the next
+step, so that a CUDA graph can record steps and nothing is copied. `clone()` what you want to keep.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from ..chips import layout
+from ..chips.rng import MT_SIZE
+from ..games import game_table, roms
+from ..observation import palette, resize_plan
+from ..vector import agent_step
+from ..vector.batch import check, machine_of, seeds_of
+from ..vector.joystick import STICK, from_stick, stick_space
+from ..vector.options import chosen_of, make_options
+from .build import check_memory, kernels, require
+from .microcode import microcode
+from .observation import MOST_TAPS
+
+LANES = 32
+WORDS_OF_MASKS = 18  # see target_cuda
+WARPS_PER_PROCESSOR = 8  # of machines that are alone in their warp, or nearly
+WARPS_TOGETHER = 4  # in a block, where warps are full
+SHOW_THREADS = 256
+TOGETHER_FROM = 4  # machines in a warp, for which `phases` is the quicker loop
+# The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
+ARRAYS = (
+    "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
+    "rom", "dec", "prop", "ntsc", "options", "action_set", "luts",
+    "commands", "seeds", "actions", "strengths",
+    "view", "obs", "raw", "results", "terminated", "truncated",
+    "away", "rows",
+    "x_first", "x_taps", "x_weight", "x_units", "y_first", "y_taps", "y_weight", "y_units",
+)  # fmt: skip
+# The log of TIA writes is empty between two frames.
+KEPT = ("state", "ram", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode", "obs", "raw",
+        "away")  # fmt: skip
+
+
+def on_gpu(
+    game: str,
+    num_envs: int,
+    *,
+    device: str,
+    batch_size: int = 0,
+    num_threads: int = 0,
+    thread_affinity_offset: int = -1,
+    **options: Any,
+) -> CudaVec:
+    """What `AtariVec(..., device=...)` gives. Threads mean nothing here; what a GPU does not do is refused."""
+    mode = options.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+    check(num_envs, batch_size, options.get("frameskip", 4), options.get("stack_num", 4), mode)
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise ValueError(f"device must be cpu, cuda or cuda:N, got {device!r}. hint: device='cuda'")
+    if batch_size not in (0, num_envs):
+        what = f"batches of {batch_size} out of {num_envs} environments"
+        raise NotImplementedError(f"device={device!r} has no {what}. hint: device='cpu' has")
+    return CudaVec(game, num_envs, device=device, **options)
+
+
+class CudaVec(VectorEnv):
+    """`num_envs` consoles of one game on a GPU. The arguments are those of `AtariVec`, and two more.
+
+    `resets_aside`: a machine whose game is over does not begin the next one while all others wait (see `kernels`); the caller
+    launches `launch_admit` and `launch_starts`. `machines_per_warp`: how many share 32 lanes; 0 chooses.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(
+        self,
+        game: str,
+        num_envs: int,
+        *,
+        device: str = "cuda",
+        resets_aside: bool = False,
+        max_num_frames_per_episode: int = 108000,
+        repeat_action_probability: float = 0.0,
+        full_action_space: bool = False,
+        continuous: bool = False,
+        continuous_action_threshold: float = 0.5,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        img_height: int = 84,
+        img_width: int = 84,
+        grayscale: bool = True,
+        stack_num: int = 4,
+        frameskip: int = 4,
+        maxpool: bool = True,
+        noop_max: int = 30,
+        episodic_life: bool = False,
+        life_loss_info: bool = False,
+        reward_clipping: bool = True,
+        use_fire_reset: bool = True,
+        machines_per_warp: int = 0,
+    ) -> None:
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
+        if self._same_step and resets_aside:
+            raise ValueError("games that begin aside are not there in the same step. hint: leave out one of them")
+        self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
+        number = int(device.partition(":")[2]) if ":" in device else None
+        torch = self._torch = require(number)
+        self.device = torch.device(device)
+        self._index = torch.cuda.current_device() if number is None else number
+        self.game = game_table.game(game)
+        self.num_envs, self.resets_aside = num_envs, resets_aside
+        self.continuous, self.continuous_action_threshold = continuous, continuous_action_threshold
+        self._began = self._sent = False
+        legal = [a for a in range(18) if game_table.LEGAL[self.game.id] >> a & 1]
+        actions = np.array(legal if full_action_space or continuous else self.game.actions, np.int64)
+        self._sticky = float(np.float32(repeat_action_probability))
+        rom = roms.load(self.game.name)
+        machine = machine_of(rom, self.game)
+        self._plan = p = resize_plan.plan(rom.height, img_height, img_width)
+        table = palette.PAL if rom.pal else palette.NTSC
+        luts = palette.GRAY[table][None] if grayscale else np.ascontiguousarray(palette.RGB[table].T)
+        channels, size = len(luts), img_height * img_width * len(luts)
+        options = make_options(
+            self.game, actions, frameskip=frameskip, stack_num=stack_num, maxpool=maxpool, noop_max=noop_max,
+            use_fire_reset=use_fire_reset, episodic_life=episodic_life, life_loss_info=life_loss_info,
+            reward_clipping=reward_clipping, max_num_frames_per_episode=max_num_frames_per_episode,
+            same_step=self._same_step, channels=channels, frame_bytes=size,
+        )  # fmt: skip
+        shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
+        self.single_observation_space = Box(0, 255, shape, np.uint8)
+        self.single_action_space = stick_space() if continuous else Discrete(len(actions))
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self._allocate(rom.height, shape, channels)
+        processors = torch.cuda.get_device_properties(self._index).multi_processor_count
+        wanted = -(-num_envs // (processors * WARPS_PER_PROCESSOR))
+        self.machines_per_warp = machines_per_warp or min(LANES, 1 << (wanted - 1).bit_length())
+        (image, dec), prop, ntsc = machine
+        together = self.machines_per_warp >= TOGETHER_FROM
+        prop[layout.P_TOGETHER] = ntsc[layout.P_TOGETHER] = together
+        if together:
+            dec = microcode(image, prop)
+        self._kernels = kernels(self._index, together)
+        self._put(rom=image, dec=dec.view(np.int32), options=options, action_set=actions, luts=luts.reshape(-1))
+        for name, numbers in (("prop", prop), ("ntsc", ntsc)):
+            self._put(**{name: np.repeat(numbers.astype(np.int32)[:, None], LANES, 1)})
+        self._put(rows=np.arange(layout.ROWS, dtype=np.int32))
+        self._put(**{k: getattr(p, k) for k in ARRAYS[-8:]})
+        self._tensors["strengths"].fill_(1.0)
+        self._at = torch.tensor(
+            [self._tensors[k].data_ptr() if k in self._tensors else 0 for k in ARRAYS], dtype=torch.int64, device=device
+        )
+
+    @functools.cached_property
+    def observation_space(self) -> Space[Any]:  # type: ignore[override]
+        """Made when somebody asks: its bounds are as large as the observations, gigabytes for many machines."""
+        return batch_space(self.single_observation_space, self.num_envs)
+
+    def _allocate(self, height: int, shape: tuple[int, ...], channels: int) -> None:
+        torch, n = self._torch, self.num_envs
+        groups = -(-n // LANES)
+        i32, i64, u8 = torch.int32, torch.int64, torch.uint8
+        sizes: dict[str, tuple[tuple[int, ...], Any]] = {
+            "state": ((groups, layout.S_SIZE + WORDS_OF_MASKS, LANES), i32),
+            "ram": ((groups, 256, LANES), u8),
+            "log": ((groups, layout.LOG_SIZE, LANES), i64),
+            "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
+            "rules": ((n, game_table.G_SIZE), i32),
+            "rng_actions": ((n, MT_SIZE), i32),
+            "rng_machine": ((n, MT_SIZE), i32),
+            "rng_noops": ((n, MT_SIZE), i32),
+            "episode": ((n, agent_step.E_SIZE), i64),
+            "commands": ((n,), i32),
+            "seeds": ((n,), i64),
+            "actions": ((n,), i64),
+            "strengths": ((n,), torch.float32),
+            "view": ((n,), i32),
+            "obs": ((n, *shape), u8),
+            "raw": ((n, channels, height, resize_plan.WIDTH), u8),
+            "results": ((agent_step.R_SIZE, n), i32),
+            "terminated": ((n,), torch.bool),
+            "truncated": ((n,), torch.bool),
+            "away": ((n,), i32),
+        }
+        if self._same_step:
+            sizes["final_obs"] = sizes["obs"]
+        need = sum(int(np.prod(s)) * t.itemsize for s, t in sizes.values())
+        free = torch.cuda.mem_get_info(self._index)[0]
+        check_memory(need, free, n)
+        self._tensors = {k: torch.zeros(s, dtype=t, device=self.device) for k, (s, t) in sizes.items()}
+
+    def _put(self, **arrays: np.ndarray) -> None:
+        for name, array in arrays.items():
+            self._tensors[name] = self._torch.from_numpy(np.array(array, order="C")).to(self.device)
+
+    # ---- one step, as kernels on the current stream; nothing here waits for the GPU
+
+    def launch_step(self) -> None:
+        """A step with the actions in `self.actions`; a graph may record it."""
+        self._play()
+        if self._same_step:
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        """New games where they are over, in the same step: its reward and flags stay, and its last observation is kept.
+
+        The kernels do not know this, so all others wait for the new games, in every step in which there is one.
+        """
+        torch, t = self._torch, self._tensors
+        over = t["episode"][:, agent_step.E_OVER] != 0
+        self.final_obs.copy_(torch.where(over.view(-1, *(1,) * (self.obs.dim() - 1)), self.obs, 0))
+        kept = {k: t[k].clone() for k in ("terminated", "truncated")}
+        reward = self.rewards.clone()
+        t["commands"].copy_(torch.where(over, agent_step.RESET, agent_step.LOOK))
+        self._play()
+        t["commands"].fill_(agent_step.STEP)
+        self.rewards.copy_(reward)
+        for k, v in kept.items():
+            t[k].copy_(v)
+
+    def _play(self) -> None:
+        """Every machine carries out its command."""
+        n, k = self.num_envs, self.machines_per_warp
+        blocks, threads = self._grid(n, k)
+        self._kernels.launch(
+            "step_kernel", blocks, threads, self._at.data_ptr(), n, k, self._sticky, int(self.resets_aside)
+        )
+        self.launch_show()
+
+    def _grid(self, n: int, per_warp: int) -> tuple[int, int]:
+        """Blocks of as many warps as fit a processor: the others stay free for whoever shares the card."""
+        warps = -(-n // per_warp)
+        together = min(WARPS_TOGETHER if per_warp == LANES else WARPS_PER_PROCESSOR, warps)
+        return -(-warps // together), LANES * together
+
+    def launch_show(self) -> None:
+        p = self._plan
+        sizes = p.height, p.out_height, p.out_width, p.total
+        if p.kind == resize_plan.INTEGER and p.x_taps.max() <= MOST_TAPS:
+            name, numbers = "shrink_kernel", sizes
+        else:
+            name, numbers = "show_kernel", (p.kind, *sizes)
+        self._kernels.launch(name, self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, *numbers)
+
+    def launch_admit(self) -> None:
+        """Machines whose game has begun aside come back; those that wait are handed to `launch_starts`."""
+        self._kernels.launch("admit_kernel", -(-self.num_envs // 128), 128, self._at.data_ptr(), self.num_envs)
+
+    def launch_starts(self) -> None:
+        """Begin games aside: on a stream of its own, beside steps, after `launch_admit` and before the next one."""
+        n = self.num_envs
+        blocks, threads = self._grid(n, 1)
+        self._kernels.launch("start_kernel", blocks, threads, self._at.data_ptr(), n, 1, self._sticky)
+
+    @property
+    def obs(self) -> Any:
+        return self._tensors["obs"]
+
+    @property
+    def final_obs(self) -> Any:
+        """With autoreset in the same step: the last observations of the games that ended in it, black for all others."""
+        return self._tensors["final_obs"]
+
+    @property
+    def actions(self) -> Any:
+        return self._tensors["actions"]
+
+    @property
+    def rewards(self) -> Any:
+        return self._tensors["results"][agent_step.R_REWARD]
+
+    @property
+    def terminated(self) -> Any:
+        return self._tensors["terminated"]
+
+    @property
+    def truncated(self) -> Any:
+        return self._tensors["truncated"]
+
+    @property
+    def away(self) -> Any:
+        """int32, 0: the machine plays; else its next game is being started aside."""
+        return self._tensors["away"]
+
+    @property
+    def game_over(self) -> Any:
+        """The game, not only a life, has ended."""
+        return self._tensors["rules"][:, game_table.G_TERMINAL] != 0
+
+    def _info(self) -> dict[str, Any]:
+        r = self._tensors["results"]
+        return {
+            "env_id": np.arange(self.num_envs, dtype=np.int32),
+            "lives": r[agent_step.R_LIVES],
+            "frame_number": r[agent_step.R_FRAMES],
+            "episode_frame_number": r[agent_step.R_EPISODE_FRAMES],
+        }
+
+    # ---- Gymnasium
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """New games everywhere, or in the environments of `options["reset_mask"]`.
+
+        An int seeds environment i with `seed + i`; an array gives each that is reset its own.
+        """
+        torch, t = self._torch, self._tensors
+        chosen = chosen_of(options, self.num_envs)
+        if len(chosen) < self.num_envs and not self._began:
+            raise RuntimeError(f"The first reset() must reset every environment (got {len(chosen)} of {self.num_envs})")
+        if len(chosen) < self.num_envs and self.resets_aside:
+            raise RuntimeError("a machine may be away while games begin aside. hint: reset all environments")
+        seeds = seeds_of(seed, len(chosen), first=not self._began)
+        commands, given = np.full(self.num_envs, agent_step.LOOK, np.int32), np.full(self.num_envs, -1, np.int64)
+        commands[chosen], given[chosen] = agent_step.SEEDED_RESET, seeds
+        with torch.cuda.device(self._index):
+            t["seeds"].copy_(torch.from_numpy(given))
+            t["commands"].copy_(torch.from_numpy(commands))
+            t["away"][torch.from_numpy(chosen).to(self.device)] = 0
+            aside, self.resets_aside = self.resets_aside, False
+            self._play()
+            self.resets_aside = aside
+            t["commands"].fill_(agent_step.STEP)
+        self._began, self._sent = True, False
+        return self.obs, self._info()
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """One step; `actions` is a torch tensor (or an array) of num_envs integers; of num_envs sticks, if they are continuous.
+
+        Actions that are on the card already are not looked at, which would wait for it: keep them in the action space.
+        """
+        self.send(actions)
+        return self.recv()
+
+    def send(self, actions: Any) -> None:
+        """Start a step. Nothing waits for the card; `recv` gives the tensors in which its results will be."""
+        if not self._began:
+            raise RuntimeError("step() called before reset(). hint: reset() first")
+        if self._sent:
+            raise RuntimeError("send() twice would overwrite the first step's results. hint: recv() first")
+        torch = self._torch
+        self._copy_actions(torch.as_tensor(actions))
+        with torch.cuda.device(self._index):
+            self.launch_step()
+        self._sent = True
+
+    def recv(self) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        if not self._sent:
+            raise RuntimeError("recv() without a send(). hint: call send(actions) first")
+        self._sent = False
+        info = self._info()
+        if self._same_step:
+            info["final_obs"] = self.final_obs
+        return self.obs, self.rewards, self.terminated, self.truncated, info
+
+    def _copy_actions(self, actions: Any) -> None:
+        last = int(self._tensors["action_set"].numel()) - 1
+        shape = (self.num_envs, 3) if self.continuous else (self.num_envs,)
+        if tuple(actions.shape) != shape:  # `copy_` would spread a single one over all
+            raise ValueError(
+                f"actions must have shape {shape}, got {tuple(actions.shape)}. hint: one action for each environment"
+            )
+        if self.continuous:
+            actions, strengths = self._from_stick(actions)
+            self._tensors["strengths"].copy_(strengths)
+        if not actions.is_cuda and (int(actions.min()) < 0 or int(actions.max()) > last):
+            raise ValueError(f"actions must be in 0..{last}, got {actions.tolist()}. hint: see action_space")
+        self.actions.copy_(actions)
+
+    def _from_stick(self, actions: Any) -> tuple[Any, Any]:
+        """On the host by NumPy, as everywhere else: cosines of other libraries may differ in the last bit."""
+        torch, edge = self._torch, self.continuous_action_threshold
+        if actions.is_cuda:
+            return from_stick(actions, edge, torch, torch.from_numpy(STICK).to(actions.device))
+        chosen, strengths = from_stick(actions.numpy().astype(np.float32), edge)
+        return torch.from_numpy(chosen), torch.from_numpy(strengths)
+
+    def get_state(self) -> dict[str, np.ndarray]:
+        """Everything that decides how these environments go on."""
+        return {k: self._tensors[k].cpu().numpy() for k in (*KEPT, "options")}
+
+    def set_state(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from a state of environments with the same game, size and options."""
+        here = self._tensors["options"].cpu().numpy()
+        if not np.array_equal(state["options"], here):
+            raise ValueError(
+                f"this state is of an environment with options {np.asarray(state['options']).tolist()}; here they are "
+                f"{here.tolist()}. hint: build the environment with the arguments it was saved with"
+            )
+        for k in KEPT:
+            if state[k].shape != tuple(self._tensors[k].shape):
+                shapes = f"{state[k].shape} in the state, {tuple(self._tensors[k].shape)} here"
+                raise ValueError(f"{k} has shape {shapes}. hint: is num_envs the same?")
+        for k in KEPT:
+            self._tensors[k].copy_(self._torch.from_numpy(np.array(state[k])))
+        self._began = True
+
+    def close_extras(self, **kwargs: Any) -> None:
+        self._tensors = {}

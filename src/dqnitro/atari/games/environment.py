@@ -1,0 +1,252 @@
+# ruff: noqa: F403, F405
+"""A game on the machine: power-on, start of a game, one action for one frame. All compiled, no Python in between.
+
+Arguments, in this order everywhere: the machine (``s, ram, rom, dec, prop, log, screen``, see `chips/layout.py`), then
+the game (``game``: its number; ``g``: its memory, see `games/rules.py`), then the generators (``mt``: of the
+environment, ``mt_system``: of the machine).
+"""
+
+from __future__ import annotations
+
+import math
+
+from numpy import int64
+
+from ..chips.controls import RESET_DOWN, SELECT_DOWN, centre_paddles, press, release
+from ..chips.frame import frame, frame_unit, power, reset
+from ..chips.layout import *
+from ..chips.rng import mt_next, mt_seed
+from ..jit.target import address, as_bytes, as_int32, as_log, as_ram, as_screen, as_state, as_words, device, unit
+from . import game_table
+from .game_table import (
+    G_SIZE,
+    G_TERMINAL,
+    LEGAL,
+    M_BURST,
+    M_KIND,
+    M_MAX,
+    M_PRE_NOOPS,
+    M_PRE_RESET,
+    M_PRE_SELECT,
+    MODE,
+    MODE_ADVENTURE,
+    MODE_DOUBLE_DUNK,
+    MODE_NONE,
+    START_FLAT,
+    START_LEN,
+    START_OFS,
+)
+from .rules import mode_ready, rules_reset, rules_step
+
+SYSTEM_SEED = 4753849  # the machine's own generator starts the same way after every power-on
+NOOP, DOWN, LEFT, UPFIRE = (int64(a) for a in (game_table.NOOP, game_table.DOWN, game_table.LEFT, game_table.UPFIRE))
+RESET_ACTION = game_table.RESET
+# Typed, so that one compiled version of a function serves all its callers.
+UP, RESET_SWITCH, SELECT_SWITCH, DRAW = int64(0), int64(RESET_DOWN), int64(SELECT_DOWN), int64(1)
+DOUBLE_DUNK_OPTIONS = (0x08, 0x10, 0x04, 0x20)
+NO_GAME = -1  # a ROM without rules: no score, never over
+
+
+@unit
+def one_frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g_at, action, down, draw):
+    """One frame with an action, then the rules. Returns the reward."""
+    s, ram, prop = as_state(s_at), as_ram(ram_at), as_state(prop_at)
+    if action == RESET_ACTION:
+        press(s, prop, NOOP, RESET_SWITCH)
+    else:
+        press(s, prop, action, down)
+    frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw)
+    # RAM is looked at through the bus, up to its last byte; a program that runs in TIA space sees that.
+    s[S_LATCH] = ram[127]
+    if game == NO_GAME:
+        return int64(0)
+    return int64(rules_step(game, ram, as_int32(g_at)))
+
+
+@device
+def one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, down, draw):
+    return one_frame_unit(
+        address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen),
+        game, address(g), action, down, draw,
+    )  # fmt: skip
+
+
+@device
+def act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
+    """One frame of play; a draw below `sticky` repeats the last action. Nothing happens after the end."""
+    if mt_next(mt) >= sticky:
+        s[S_STICKY_A] = action
+        s[S_PADDLE_STEP] = s[S_PADDLE_WANT]
+    mt_next(mt)  # player B, who never acts
+    if g[G_TERMINAL]:
+        return int64(0)
+    action = s[S_STICKY_A]
+    if game != NO_GAME and not (LEGAL[game] >> action) & 1:
+        action = NOOP
+    reward = one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, UP, draw)
+    s[S_EPISODE_FRAMES] += 1
+    s[S_TOTAL_FRAMES] += 1
+    return reward
+
+
+@device
+def between_frames(s, ram, prop):
+    """Frames of one run: not all of RAM is looked at in between, but what the rules read; the latch keeps the last byte."""
+    s[S_LATCH] = ram[prop[P_LAST_READ]]
+
+
+@device
+def press_reset(s, ram, rom, dec, prop, log, screen, game, g):
+    for k in range(4):
+        if k > 0:
+            between_frames(s, ram, prop)
+        one_frame(s, ram, rom, dec, prop, log, screen, game, g, NOOP, RESET_SWITCH, DRAW)
+    s[S_STICKY_A] = NOOP
+
+
+@device
+def press_select(s, ram, rom, dec, prop, log, screen, game, g, frames):
+    """SELECT for some frames, which the rules do not see, then a frame without it."""
+    press(s, prop, NOOP, SELECT_SWITCH)
+    for _ in range(frames):
+        frame(s, ram, rom, dec, prop, log, screen, DRAW)
+    s[S_LATCH] = ram[127]
+    one_frame(s, ram, rom, dec, prop, log, screen, game, g, NOOP, UP, DRAW)
+    s[S_EPISODE_FRAMES] += 1
+    s[S_TOTAL_FRAMES] += 1
+
+
+@device
+def double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
+    """Move down one line of the options screen."""
+    before = ram[0x30]
+    for _ in range(MODE[game, M_MAX]):
+        if ram[0x30] != before:
+            break
+        act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, DOWN, sticky, DRAW)
+        act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+
+
+@device
+def double_dunk_options(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
+    """All options off."""
+    press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(1))
+    double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
+    for option in DOUBLE_DUNK_OPTIONS:
+        double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
+        for _ in range(MODE[game, M_MAX]):
+            if not ram[0x00] & option:
+                break
+            act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, LEFT, sticky, DRAW)
+            act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+    press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+    act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, UPFIRE, sticky, DRAW)
+    act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+
+
+@device
+def choose_mode(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
+    """Press SELECT until the default variant of the game is chosen."""
+    kind = MODE[game, M_KIND]
+    if kind == MODE_NONE:
+        return
+    if kind == MODE_DOUBLE_DUNK:
+        double_dunk_options(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
+        return
+    for _ in range(MODE[game, M_PRE_NOOPS]):
+        act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+    if MODE[game, M_PRE_RESET]:
+        press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+    if MODE[game, M_PRE_SELECT]:
+        press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(MODE[game, M_PRE_SELECT]))
+    for _ in range(MODE[game, M_MAX]):
+        if mode_ready(game, ram):
+            break
+        if kind == MODE_ADVENTURE:
+            press_select(s, ram, rom, dec, prop, log, screen, game, g, 2 + mt_next(mt) % 256)
+            act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+        else:
+            press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(MODE[game, M_BURST]))
+    press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+
+
+@unit
+def start_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g_at, mt_at, mt_system_at, sticky):
+    s, ram, rom, dec = as_state(s_at), as_ram(ram_at), as_bytes(rom_at), as_words(dec_at)
+    prop, log, screen = as_state(prop_at), as_log(log_at), as_screen(screen_at)
+    g, mt, mt_system = as_int32(g_at), as_words(mt_at), as_words(mt_system_at)
+    s[S_EPISODE_FRAMES] = 0
+    centre_paddles(s, prop)
+    reset(s, ram, rom, prop, log, screen, mt_system)
+    for k in range(60):
+        if k > 0:
+            between_frames(s, ram, prop)
+        one_frame(s, ram, rom, dec, prop, log, screen, game, g, NOOP, UP, DRAW)
+    press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+    if game == NO_GAME:
+        return 0
+    rules_reset(game, ram, g)
+    choose_mode(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
+    press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+    for k in range(START_LEN[game]):
+        action = START_FLAT[START_OFS[game] + k]
+        one_frame(s, ram, rom, dec, prop, log, screen, game, g, int64(action), UP, DRAW)
+    return 0
+
+
+@unit
+def power_unit(s_at, ram_at, rom_at, dec_at, prop_at, ntsc_at, log_at, screen_at, g_at, mt_system_at):
+    s, ram, rom, dec = as_state(s_at), as_ram(ram_at), as_bytes(rom_at), as_words(dec_at)
+    prop, ntsc, log, screen = as_state(prop_at), as_state(ntsc_at), as_log(log_at), as_screen(screen_at)
+    g, mt_system = as_int32(g_at), as_words(mt_system_at)
+    mt_seed(mt_system, SYSTEM_SEED)
+    power(s, ram, mt_system)
+    for k in range(G_SIZE):
+        g[k] = 0
+    release(s, prop)
+    reset(s, ram, rom, ntsc, log, screen, mt_system)
+    long = 0
+    for k in range(60):
+        frame(s, ram, rom, dec, ntsc, log, screen, DRAW)
+        if k >= 30 and s[S_LINES] > 285:
+            long += 1
+    reset(s, ram, rom, prop, log, screen, mt_system)
+    return long
+
+
+# ---- what others call: arrays instead of addresses, a probability instead of a threshold
+
+
+@device
+def threshold(probability):
+    """The 32-bit draws below this number are those below the probability."""
+    return int64(math.ceil(probability * 4294967296.0))
+
+
+@device
+def act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
+    """One frame of play: with probability `sticky` the last action instead. Returns the reward."""
+    return act_raw(
+        s, ram, rom, dec, prop, log, screen, int64(game), g, mt, int64(action), threshold(sticky), int64(draw)
+    )
+
+
+@device
+def start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky):
+    """Reset the machine and begin a new game. RAM keeps what the last game left, as on the real console."""
+    start_unit(
+        address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen),
+        int64(game), address(g), address(mt), address(mt_system), threshold(sticky),
+    )  # fmt: skip
+
+
+@device
+def power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system):
+    """Power, and the 60 frames by which the television standard is found (with NTSC limits: `ntsc`).
+
+    Returns how many of the last 30 frames had more than 285 lines; 15 or more mean PAL.
+    """
+    return power_unit(
+        address(s), address(ram), address(rom), address(dec), address(prop), address(ntsc), address(log),
+        address(screen), address(g), address(mt_system),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Compilation by Numba: the only place that names a compiler."""

@@ -1,0 +1,143 @@
+"""First use: the console's parts, compiled by all cores at once, into Numba's cache.
+
+Parts know each other by symbol only, so each can be compiled without the others. The process that finds the cache empty
+starts one helper for each core (`python -m dqnitro.atari.compile_units`), hands them part after part over a pipe, the most
+expensive first, and then loads everything from the cache. What a helper could not do is compiled where it is needed, as
+if there were no helpers. A lock keeps a second process from doing the same work: it waits and finds the cache full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+# Most expensive first, so that the last ones to finish are small.
+PARTS = ("program", "step", "replay_unit", "one_frame_unit", "decode", "console")
+PROGRAM = (
+    "step_unit",
+    "frame_unit",
+    "start_unit",
+    "power_unit",
+)  # they share the bus: one part, which compiles it once
+ASK_TO_STOP_S = 5.0
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def locked(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """One process at a time. The system frees the lock of a process that dies."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks here: at worst two processes compile the same
+        yield
+        return
+    with open(folder / "dqnitro-compile.lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            on_wait()
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class Helper:
+    """A process that compiles the parts it is told to."""
+
+    def __init__(self) -> None:
+        root = str(Path(__file__).parents[3])
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in `end`
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "dqnitro.atari.compile_units"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        )  # fmt: skip
+
+    def compile(self, part: str) -> float | None:
+        """CPU seconds that it took; None: the helper failed."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            print(part, file=self.process.stdin, flush=True)
+            answer = self.process.stdout.readline().split()
+        except OSError:  # it died before it could read
+            return None
+        return float(answer[1]) if answer[:1] == [part] else None
+
+    def end(self) -> str:
+        """Why it failed, if it did."""
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()  # type: ignore[union-attr]
+        try:
+            self.process.wait(ASK_TO_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()  # type: ignore[union-attr]
+        self.errors.seek(0)
+        said = self.errors.read().strip().splitlines()
+        self.errors.close()
+        return (said or [f"exit code {self.process.returncode}"])[-1] if self.process.returncode else ""
+
+
+def compile_together(folder: Path, missing: Callable[[], bool], say: Callable[[str], None]) -> dict[str, float]:
+    """Compile all parts into the cache; returns when they are there, or when helpers have failed (see `work`)."""
+
+    def waiting() -> None:
+        say("dqnitro: another process is compiling the console; waiting for it ...")
+
+    with locked(folder, waiting):
+        if not missing():
+            return {}
+        say("dqnitro: compiling the console, once (about half a minute on two cores) ...")
+        if not sys.executable or getattr(sys, "frozen", False):  # a program of somebody's own, which would start itself
+            return {}
+        return work(PARTS, min(cores(), len(PARTS)), say)
+
+
+def work(parts: tuple[str, ...], helpers: int, say: Callable[[str], None]) -> dict[str, float]:
+    """Hand out the parts. Returns the CPU seconds of those that are done."""
+    todo = deque(parts)
+    done: dict[str, float] = {}
+
+    def serve(helper: Helper) -> None:
+        while todo:
+            try:
+                part = todo.popleft()
+            except IndexError:  # another thread was faster
+                return
+            seconds = helper.compile(part)
+            if seconds is None:
+                return
+            done[part] = seconds
+
+    try:
+        started = [Helper() for _ in range(helpers)]
+    except OSError as problem:
+        say(f"dqnitro: compiling in one process ({problem})")
+        return done
+    threads = [threading.Thread(target=serve, args=(h,), daemon=True) for h in started]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except BaseException:
+        for helper in started:
+            helper.process.kill()
+        raise
+    finally:
+        failures = [why for why in [helper.end() for helper in started] if why]
+    if failures:
+        say(f"dqnitro: compiling the rest in one process ({failures[0]})")
+    return done

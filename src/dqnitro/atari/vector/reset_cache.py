@@ -1,0 +1,131 @@
+"""The start of a game after power-on, worked out once for an environment.
+
+A seeded reset switches power off and on, and starts the game twice: two hundred frames. Nothing in them depends on
+the seed: the machine's own generator always begins the same way, and power-on forgets everything else. Only where actions
+choose a game's variant (berzerk, double_dunk) are numbers drawn from the seeded generator meanwhile; those games start
+anew each time. Other resets are not of this kind: RAM keeps what the last game left there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+from numpy import int64
+
+from ..chips.layout import ROWS, S_SIZE, WORDS
+from ..chips.rng import MT_SIZE, mt_drawn, mt_seed
+from ..games.game_table import G_SIZE
+from ..jit.target import CHECKED, address, device
+from .work_queue import _load, _store
+
+EMPTY, TAKEN, READY = range(3)
+
+
+class Start(NamedTuple):
+    """A machine at the start, for all threads of an environment. `flag`: EMPTY, TAKEN by who writes it (or cannot), READY."""
+
+    flag: np.ndarray
+    state: np.ndarray
+    ram: np.ndarray
+    rules: np.ndarray
+    generator: np.ndarray
+    screen: np.ndarray
+
+
+def make_start() -> Start:
+    return Start(
+        np.zeros(1, np.int64), np.zeros(S_SIZE, np.int64), np.zeros(256, np.uint8), np.zeros(G_SIZE, np.int32),
+        np.zeros(MT_SIZE, np.uint32), np.zeros((2, ROWS, WORDS), np.uint64),
+    )  # fmt: skip
+
+
+def _get(flag):
+    return _load(address(flag))
+
+
+def _set(flag, value):
+    _store(address(flag), value)
+
+
+def _get_alone(flag):
+    return flag[0]
+
+
+def _set_alone(flag, value):
+    flag[0] = value
+
+
+def _claimed_typed(typing_context: Any, at: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        place = builder.inttoptr(arguments[0], word.as_pointer())
+        done = builder.cmpxchg(place, ir.Constant(word, EMPTY), ir.Constant(word, TAKEN), "seq_cst", "seq_cst")
+        return builder.zext(builder.extract_value(done, 1), word)
+
+    return types.int64(types.int64), build
+
+
+_claimed: Any = intrinsic(_claimed_typed)
+
+
+def _claim(flag):
+    return _claimed(address(flag)) != 0
+
+
+def _claim_alone(flag):
+    """One thread, and arrays whose indices are checked."""
+    free = flag[0] == EMPTY
+    flag[0] = TAKEN
+    return free
+
+
+get_flag: Any = device(_get_alone if CHECKED else _get)
+set_flag: Any = device(_set_alone if CHECKED else _set)
+claim: Any = device(_claim_alone if CHECKED else _claim)
+
+
+@device
+def copy_rows(of, to, rows):
+    """Flat, so that it becomes one call of the fastest copy there is."""
+    a, b = of.reshape(of.size), to.reshape(to.size)
+    for k in range(rows * WORDS):
+        b[k] = a[k]
+
+
+@device
+def move(s, ram, g, generator, screen, to_s, to_ram, to_g, to_generator, to_screen):
+    """All of a machine. (One function for both ways: each more is a fifth of a second of compiling.)"""
+    for k in range(S_SIZE):
+        to_s[k] = s[k]
+    for k in range(256):
+        to_ram[k] = ram[k]
+    for k in range(G_SIZE):
+        to_g[k] = g[k]
+    for k in range(MT_SIZE):
+        to_generator[k] = generator[k]
+    for b in range(2):
+        copy_rows(screen[b], to_screen[b], ROWS)
+
+
+@device
+def start_from(first, seed, s, ram, g, mt_machine, mt, mt_noops, screen):
+    """Put a machine at the start, seeded; False: it is not known yet."""
+    if get_flag(first.flag) != READY:
+        return False
+    move(first.state, first.ram, first.rules, first.generator, first.screen, s, ram, g, mt_machine, screen)
+    mt_seed(mt, seed)
+    mt_seed(mt_noops, seed)
+    return True
+
+
+@device
+def keep_start(first, s, ram, g, mt_machine, mt, screen):
+    """Remember the start of a machine, if nobody else does and no number was drawn from its seeded generator."""
+    if get_flag(first.flag) != EMPTY or not claim(first.flag) or mt_drawn(mt) > 0:
+        return
+    move(s, ram, g, mt_machine, screen, first.state, first.ram, first.rules, first.generator, first.screen)
+    set_flag(first.flag, int64(READY))

@@ -1,0 +1,1 @@
+"""Small benchmarks, one file each; `contest` lets their contenders alternate."""

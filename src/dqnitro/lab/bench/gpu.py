@@ -1,0 +1,339 @@
+"""`bench gpu`: what a card does. Console frames a second over machines and games, a vector step's latency, samples learned a
+second, and (gpu_training.py) both at once.
+
+Everything is timed by the card's own clock, between two events around many starts, and counted where it happens: a machine
+whose next game is being started plays no frame and counts none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dqnitro import recipes
+from dqnitro.config import Config, nearest
+from dqnitro.errors import ConfigError
+from dqnitro.intervals import mean_interval, rate_interval
+from dqnitro.lab.bench.console import GAMES
+from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Rate, gpu
+from dqnitro.ladder.rung import MOST_TOGETHER
+
+TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "gopher", "hero", "road_runner")
+MACHINES = (256, 1024, 8192, 32768, 131072)
+BATCHES = (512, 2048)
+HOW = {"eager": (), "compiled": ("compile",), "own kernels": ("own-kernels",)}  # and the wrappers of it
+KINDS = tuple((double, how) for how in HOW for double in (False, True))
+WARM_TURNS = 2  # games that began together drift apart
+UNIT, GEOMEAN = "frames or samples/s", "geometric mean"
+COLUMNS = {"ms": "ms a vector step, update or graph", "interval": "95% interval of the rate"}
+
+
+def clocked(work: Callable[[], object], amount: Callable[[], float], device: torch.device, took: list[float]) -> Rate:
+    """`work` over and over for about so many seconds. `amount` so far is read before and after, never between.
+
+    The seconds of one piece of work go to `took`.
+    """
+
+    def seconds_of(times: int) -> float:
+        if device.type != "cuda":
+            begin = time.perf_counter()
+            for _ in range(times):
+                work()
+            return time.perf_counter() - begin
+        torch.cuda.synchronize(device)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(times):
+            work()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1000.0
+
+    each = seconds_of(2) / 2
+
+    def rate(seconds: float) -> float:
+        times, before = max(1, round(seconds / max(each, 1e-9))), amount()
+        spent = seconds_of(times)
+        took.append(spent / times)
+        return (amount() - before) / spent
+
+    return rate
+
+
+# ---- the console
+
+
+def make_machines(game: str, n: int, device: torch.device) -> Any:
+    """CannotRun where the card, or its memory, is not enough."""
+    from dqnitro.atari.cuda.build import CudaUnavailable
+    from dqnitro.run.gpu.cuda_envs import Machines
+
+    try:
+        return Machines(Config(env_id=game, n_envs=n, first_fill_steps=32, replay_capacity=16 * n), device)
+    except (CudaUnavailable, torch.OutOfMemoryError) as e:
+        raise CannotRun(str(e).split(" hint:")[0].splitlines()[0]) from None
+
+
+def steps_together(n: int) -> int:
+    """Vector steps between two looks at who waits for a new game. A start takes a hundred frames, beside which few machines make many
+    quick steps and many machines few slow ones; nobody should wait for it.
+    """
+    return max(8, min(64, 32_768 // n))
+
+
+def console_rate(machines: Any, n: int, frames_per_step: int, device: torch.device, took: list[float]) -> Rate:
+    """Random play; new games are begun beside it, as in training. Frames are those of machines that played."""
+    counted = torch.zeros((), dtype=torch.int64, device=device)
+    aside = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def some_steps() -> None:
+        machines.admit()
+        if aside is None:
+            machines.begin_games()
+        else:
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                machines.begin_games()
+        for _ in range(steps_together(n)):
+            machines.actions.copy_(torch.randint(0, machines.n_actions, (n,), device=device))
+            counted.add_((machines.away == 0).sum())
+            machines.step()
+        if aside is not None:
+            torch.cuda.current_stream().wait_stream(aside)
+
+    for _ in range(WARM_TURNS):
+        some_steps()
+    return clocked(some_steps, lambda: frames_per_step * float(counted), device, took)
+
+
+def console_name(game: str, n: int) -> str:
+    return f"console, {game}, {n:,} machines"
+
+
+def bench_machines(
+    o: Options,
+    game: str,
+    counts: Sequence[int],
+    device: Callable[[], str],
+    to: str,
+    make: Callable[..., Any] = make_machines,
+) -> dict[str, Any]:
+    """One game with these numbers of machines."""
+    took: dict[str, list[float]] = {console_name(game, n): [] for n in counts}
+    with Contest(o, "", UNIT, to) as contest:
+        for n in counts:
+            name = console_name(game, n)
+
+            def rate(n: int = n, name: str = name) -> Rate:
+                card = torch.device(device())
+                machines = make(game, n, card)
+                contest.closing.callback(_close, machines)
+                return console_rate(machines, n, Config().frame_skip, card, took[name])
+
+            contest.add_rate(name, rate, console_name(game, counts[0]), machines=n, game=game)
+        result = contest.run(lambda table: "")
+    for name, row in result["table"].items():
+        row["ms"] = 1000.0 * mean_interval(took[name]).mean / steps_together(row["machines"])
+    return result
+
+
+def _close(machines: Any) -> None:
+    with contextlib.suppress(AttributeError):
+        machines.vec.close()
+
+
+# ---- the learner
+
+
+class NoGames:
+    """In the place of machines: an agent that only learns asks nothing else of them."""
+
+    def __init__(self, config: Config, n_actions: int, device: torch.device) -> None:
+        shape = (config.n_envs, config.frame_stack, config.screen_size, config.screen_size)
+        self.n_actions = n_actions
+        self.obs = torch.zeros(shape, dtype=torch.uint8, device=device)
+        self.actions = torch.zeros(config.n_envs, dtype=torch.int64, device=device)
+        self.away = torch.zeros(config.n_envs, dtype=torch.int32, device=device)
+
+
+def learner_config(batch: int, double: bool, how: str) -> Config:
+    """The Nature network of 2015, one output layer and one-step returns, with `auto`'s ring."""
+    wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *HOW[how])
+    base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
+    # What one vector step owes is drawn together. Twelve rings of this size fit into most cards, and none into a cache.
+    base = base.replace(steps_per_update=base.n_envs / MOST_TOGETHER, replay_capacity=100_000)
+    return base.replace(batch_size=batch, double=double, dueling=False, n_step=1, wrappers=wrappers)
+
+
+def fill(ring: Any, n_actions: int) -> None:
+    """Made-up experience in every slot: the arithmetic does not ask what is in it."""
+    made: dict[str, Callable[[Tensor], Tensor]] = {
+        "frames": lambda t: t.random_(0, 256), "action": lambda t: t.random_(0, n_actions), "reward": lambda t: t.random_(-1, 2),
+        "done": lambda t: t.bernoulli_(0.001), "valid": lambda t: t.fill_(True), "age": lambda t: t.fill_(1000),
+    }  # fmt: skip
+    for name, into in made.items():
+        into(getattr(ring, name))
+    ring.filled.fill_(ring.slots)
+
+
+def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Rate:
+    """Whole updates of the device runner: draw, gather, loss, backward, optimiser; on a card several in one graph."""
+    from dqnitro.run.gpu.device import DeviceAgent
+
+    agent = DeviceAgent(config, device, [NoGames(config, n_actions, device)])
+    fill(agent.ring, n_actions)
+    agent.parts[0].filled.copy_(agent.ring.filled)
+    together, learned = MOST_TOGETHER if device.type == "cuda" else 1, 0.0
+
+    start: Callable[[], None] = functools.partial(agent.learn, together)
+    if device.type == "cuda":
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # compiles, and the optimiser makes its state
+                start()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            start()
+        start = graph.replay
+
+    def work() -> None:
+        nonlocal learned
+        start()
+        # `agent` is named here so that it lives as long: a graph does not keep the tensors that it reads.
+        learned += together * agent.config.batch_size
+
+    return clocked(work, lambda: learned, device, [])
+
+
+def learner_name(batch: int, double: bool, how: str) -> str:
+    return f"learner, batch {batch}, {'double DQN' if double else 'DQN'}, {how}"
+
+
+def bench_learner(
+    o: Options, device: Callable[[], str], to: str, make: Callable[..., Config] = learner_config
+) -> dict[str, Any]:
+    with Contest(o, "", UNIT, to) as contest:
+        for batch in BATCHES:
+            for kind in KINDS:
+                name = learner_name(batch, *kind)
+
+                def rate(batch: int = batch, kind: tuple[bool, str] = kind) -> Rate:
+                    try:
+                        return learner_rate(make(batch, *kind), torch.device(device()))
+                    except torch.OutOfMemoryError:
+                        raise CannotRun("the card has no memory for it") from None
+                    except ConfigError as e:
+                        raise CannotRun(str(e).split("; hint:")[0]) from None
+
+                contest.add_rate(name, rate, learner_name(batch, False, "eager"), batch=batch)
+        result = contest.run(lambda table: "")
+    for row in result["table"].values():
+        row["ms"] = 1000.0 * row["batch"] / row["rate"]
+    return result
+
+
+# ---- all of it
+
+
+def bench(
+    o: Options, games: Sequence[str] = TWENTY, counts: Sequence[int] = MACHINES, device: Callable[[], str] = gpu,
+    make: Callable[..., Any] = make_machines, config: Callable[..., Config] = learner_config,
+    training: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """One after the other, since so many machines of so many games would not fit side by side."""
+    from dqnitro.lab.bench import gpu_training
+
+    to = "the fewest machines of the game or of training, or the eager learner of the batch"
+    counts = sorted(set(counts))
+    jobs: list[tuple[list[str], Callable[[Options], dict[str, Any]]]] = []
+    for k, game in enumerate(games):
+        # One game shows what the number of machines does; of the others only the many count.
+        mine = counts if k == 0 else counts[-1:]
+        names = [console_name(game, n) for n in mine]
+        jobs.append((names, lambda opts, g=game, c=mine: bench_machines(opts, g, c, device, to, make)))
+    names = [learner_name(b, *kind) for b in BATCHES for kind in KINDS]
+    jobs.append((names, lambda opts: bench_learner(opts, device, to, config)))
+    names = [gpu_training.training_name(*size) for size in gpu_training.SIZES]
+    jobs.append((names, lambda opts: gpu_training.bench_training(opts, device, to, **training or {})))
+    whole: dict[str, Any] = {"rates": {}, "table": {}, "skipped": {}}
+    for opts, job in _chosen(o, jobs):
+        part = job(opts)
+        for key in whole:
+            whole[key] |= part[key]
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+    if len(games) > 1:
+        _add_geomean(whole, games, counts[-1])
+    for name, row in whole["table"].items():
+        i = rate_interval(whole["rates"][name])
+        row["rate_low"], row["rate_high"] = i.low, i.high
+        row["interval"] = f"{i.low:,.0f} to {i.high:,.0f}" if i.n > 1 else "one round"
+    title = "the console and the learner on a GPU" + (
+        f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
+    )
+    return {"title": title, "unit": UNIT, "to": to, "columns": COLUMNS, "verdict": verdict(whole["table"]), **whole}
+
+
+def _chosen(o: Options, jobs: Sequence[tuple[list[str], Any]]) -> list[tuple[Options, Any]]:
+    """Each job with those words of `--only` that mean one of its contenders; jobs without any are left out."""
+    every = [n for names, _ in jobs for n in names]
+    for word in o.only:
+        if not any(word.lower() in n.lower() for n in every):
+            raise ConfigError(f"--only {word}: no contender has that name", nearest(word, every, "contenders"))
+    out = []
+    for names, job in jobs:
+        only = tuple(w for w in o.only if any(w.lower() in n.lower() for n in names))
+        if only or not o.only:
+            out.append((dataclasses.replace(o, only=only), job))
+    return out
+
+
+def _add_geomean(whole: dict[str, Any], games: Sequence[str], n: int) -> None:
+    """Round by round over the games, so that it has an interval like the others."""
+    rates = [whole["rates"][name] for g in games if (name := console_name(g, n)) in whole["rates"]]
+    if len(rates) < 2:
+        return
+    name = f"console, {GEOMEAN} of {len(rates)} games, {n:,} machines"
+    mean = [math.exp(sum(map(math.log, r)) / len(r)) for r in zip(*rates, strict=True)]
+    whole["rates"][name] = mean
+    row = {"rate": sum(mean) / len(mean), "ratio": 1.0, "low": 1.0, "high": 1.0, "rounds": len(mean), "to": name}
+    whole["table"][name] = row | {"ms": None, "machines": n, "game": GEOMEAN}
+
+
+def verdict(table: Mapping[str, Mapping[str, Any]]) -> str:
+    """What the card does best, in a sentence each."""
+    played = {n: r for n, r in table.items() if "machines" in r and r["game"] != GEOMEAN}
+    said = []
+    if played:
+        best = max(played.values(), key=lambda r: r["rate"])
+        quick = min(played.values(), key=lambda r: r["ms"])
+        said.append(f"{best['rate']:,.0f} console frames/s of {best['game']} with {best['machines']:,} machines.")
+        said.append(f"{quick['machines']:,} machines of {quick['game']} make a vector step in {quick['ms']:.1f} ms.")
+    said += [
+        f"{r['rate']:,.0f} frames/s over the games ({n.split(', ')[1]})."
+        for n, r in table.items()
+        if r.get("game") == GEOMEAN
+    ]
+    for batch in dict.fromkeys(r["batch"] for r in table.values() if "batch" in r):
+        name, row = max(((n, r) for n, r in table.items() if r.get("batch") == batch), key=lambda nr: nr[1]["rate"])
+        said.append(f"{row['rate']:,.0f} samples learned/s at batch {batch} ({name.split(', ', 2)[2]}).")
+    from dqnitro.lab.bench import gpu_training
+
+    if trained := [(n, r) for n, r in table.items() if "training" in r]:
+        name, row = max(trained, key=lambda nr: nr[1]["rate"])
+        said.append(
+            f"{row['rate']:,.0f} console frames/s while learning {gpu_training.SAMPLES_A_STEP:g} samples a step ({name.split(', ', 2)[2]})."
+        )
+    return " ".join(said) or "Nothing could be measured here."

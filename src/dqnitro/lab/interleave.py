@@ -1,0 +1,57 @@
+"""Measuring: contenders take turns in rounds, so that a machine that slows down slows all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from dqnitro.intervals import ratio_interval
+
+
+def interleave(
+    contenders: Mapping[str, Callable[[float], float]], rounds: int, seconds: float
+) -> Iterator[tuple[int, str, float]]:
+    """Yield (round, name, rate). A contender works for about `seconds` and returns its own rate; the order alternates."""
+    names = list(contenders)
+    for r in range(rounds):
+        for name in names if r % 2 == 0 else reversed(names):
+            yield r, name, contenders[name](seconds)
+
+
+@contextlib.contextmanager
+def threads_put_back(now: int = 0) -> Iterator[None]:
+    """torch's threads belong to the process: whatever is done to their number in here (`now` sets it) is undone at the end."""
+    import torch
+
+    usual = torch.get_num_threads()
+    if now:
+        torch.set_num_threads(now)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
+
+
+def timed_rate(step: Callable[[], float], seconds: float) -> float:
+    """Amount per second of a step that returns the amount it did."""
+    amount, start = 0.0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < seconds:
+        amount += step()
+    return amount / spent
+
+
+def compare(rates: Mapping[str, list[float]], to: str) -> dict[str, dict[str, Any]]:
+    """Each contender's mean rate and its ratio to `to`, with the 95% interval over rounds."""
+    out = {}
+    for name, values in rates.items():
+        ratio = ratio_interval(values, rates[to])
+        out[name] = {
+            "rate": sum(values) / len(values),
+            "ratio": ratio.mean,
+            "low": ratio.low,
+            "high": ratio.high,
+            "rounds": len(values),
+        }
+    return out

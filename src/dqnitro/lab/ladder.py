@@ -1,0 +1,159 @@
+"""`dqnitro ladder`: climb from the textbook DQN, one rung on top of the other, all rungs in turns in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dqnitro import ladder, recipes
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+from dqnitro.intervals import rate_interval, ratio_interval
+from dqnitro.lab.race import Race, Racer, facts_of
+from dqnitro.lab.store import header
+from dqnitro.lab.time_to_solve import Solved, add_times
+
+BASELINE = "baseline"
+BELOW = "gradients-everywhere"  # slower than the baseline: measured beside it, never climbed on
+SAME_RATIO = 0.03  # samples per step within this share count as the same replay ratio
+
+
+@dataclass
+class Stand:
+    """A place on the ladder: the rungs in force there and what they stand on."""
+
+    name: str
+    config: Config
+    climbed: tuple[str, ...]
+    on: str | None  # the row below it, with which it is compared
+    why: str | None = None  # why it cannot run here
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def promise(self) -> str:
+        return BASELINE if self.name == BASELINE else ladder.RUNGS[self.name].promise
+
+
+def rung_names(config: Config, wanted: Sequence[str] | None, same_learning: bool) -> tuple[str, ...]:
+    """The rungs to climb, in order; unknown names are an error with the nearest ones."""
+    if wanted is not None:
+        names = tuple(dict.fromkeys(wanted))
+        for name in names:
+            ladder.rung(name)
+        return names
+    names = ladder.default_climb(config) if same_learning else ladder.full_climb(config)
+    return tuple(dict.fromkeys((BELOW, *names)))
+
+
+def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
+    """Build every rung that can run. A rung that cannot is listed with the reason, and the next one stands on the one before."""
+    stands = [Stand(BASELINE, base, (), None)]
+    if race.build(BASELINE, base) is None:
+        raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
+    on = stands[0]
+    for name in names:
+        under = stands[0] if name == BELOW else on
+        place = ladder.path(base, (*under.climbed, name))[-1]
+        stand = Stand(name, place.config, place.climbed, under.name, place.why)
+        if stand.why is None:
+            if race.build(name, stand.config) is None:
+                stand.why = race.skipped[name]
+            elif not ladder.rung(name).aside:
+                on = stand
+        stands.append(stand)
+    return stands
+
+
+def take_out_failed(stands: list[Stand], race: Race) -> None:
+    """Rungs that failed while they ran get their reason; what stood on them is compared with the next row below."""
+    if BASELINE not in race.rates:
+        raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
+    on = {s.name: s.on for s in stands}
+    for stand in stands:
+        if stand.why is None and stand.name not in race.rates:
+            stand.why = race.skipped[stand.name]
+        while stand.on is not None and stand.on not in race.rates:
+            stand.on = on[stand.on]
+
+
+def row_of(stand: Stand, race: Race) -> dict[str, Any]:
+    """One row of the table, as plain data."""
+    rung = ladder.RUNGS.get(stand.name)
+    row: dict[str, Any] = {
+        "name": stand.name, "promise": stand.promise, "climbed": list(stand.climbed), "on": stand.on,
+        "aside": rung.aside if rung else False,
+        "what": rung.what if rung else "The textbook DQN with the book's settings.",
+        "hurts": rung.hurts if rung else "", "notes_say": rung.notes_say if rung else None,
+        "state": "skipped" if stand.why else "measured", "why": stand.why, "solve": None,
+    }  # fmt: skip
+    if stand.why:
+        return row
+    rates, racer, baseline = race.rates[stand.name], race.racers[stand.name], race.racers[BASELINE]
+    under = race.racers[stand.on] if stand.on else racer
+    row |= {
+        "fps": rate_interval(rates), "rates": rates, **racer.facts(),
+        "gain": ratio_interval(rates, race.rates[stand.on]) if stand.on else None,
+        "total": ratio_interval(rates, race.rates[BASELINE]),
+        "equal_ratio": same_ratio(racer, baseline), "changes_ratio": not same_ratio(racer, under),
+    }  # fmt: skip
+    return row
+
+
+def same_ratio(a: Racer, b: Racer) -> bool:
+    """As many samples per step, but for what is owed at either end of a turn."""
+    x, y = a.samples_per_step, b.samples_per_step
+    return abs(x - y) <= SAME_RATIO * max(x, y) + a.ratio_error + b.ratio_error
+
+
+def climb_ladder(
+    game: str, names: Sequence[str] | None = None, *, same_learning: bool = False, minutes: float = 8.0, rounds: int = 10,
+    seconds: float = 1.0, changes: dict[str, Any] | None = None, solved: Sequence[Solved] = (),
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:  # fmt: skip
+    """The whole experiment; the result is what lab/store.py keeps."""
+    base = recipes.baseline(game).replace(**(changes or {}))
+    wanted = rung_names(base, names, same_learning)
+    with Race(minutes, say) as race:
+        stands = build_all(race, base, wanted)
+        race.run(rounds, seconds)
+        if not race.rounds:
+            raise ConfigError("no round was completed", "give more --minutes, or fewer --rungs")
+        take_out_failed(stands, race)
+        rows = [row_of(stand, race) for stand in stands]
+        notes = facts_of(race)
+        add_times(rows, {s.name: s for s in stands}, solved)
+        result = header("ladder", base.env_id, to=BASELINE, minutes=minutes, rounds=race.rounds, seconds=race.seconds)
+        return result | {"rows": rows, "notes": notes, "interrupted": race.interrupted}
+
+
+def top(rows: Sequence[dict[str, Any]], promises: Sequence[str]) -> dict[str, Any] | None:
+    """The fastest measured row of the climb itself whose rungs all keep one of these promises."""
+    fit = [
+        r for r in rows
+        if r["state"] == "measured" and r["climbed"] and not r["aside"]
+        and all(ladder.rung(n).promise in promises for n in r["climbed"])
+    ]  # fmt: skip
+    return max(fit, key=lambda r: r["fps"].mean, default=None)
+
+
+def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The result in a few sentences: how far up it goes, and which rungs did not pay here."""
+    out = []
+    for promises, words in (
+        (("exact", "close"), "with learning unchanged"),
+        (("exact", "close", "learning"), "in all"),
+    ):
+        row = top(rows, promises)
+        if row is not None:
+            t = row["total"]
+            out.append(
+                f"{words}: {t.mean:.2f}x [{t.low:.2f}, {t.high:.2f}] the baseline's steps a second, at {row['name']}"
+            )
+    useless = [
+        r["name"] for r in rows
+        if r["state"] == "measured" and r["gain"] is not None and r["gain"].low <= 1.0 and r["name"] != BELOW
+    ]  # fmt: skip
+    if useless:
+        out.append(f"not shown to be faster here than what they stand on: {', '.join(useless)}")
+    return out

@@ -1,0 +1,1 @@
+"""The learner on a GPU: CUDA graphs, and the whole update in Triton kernels (rung `own-kernels`)."""

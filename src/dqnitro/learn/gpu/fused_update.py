@@ -1,0 +1,295 @@
+"""Updates of the Nature network by kernels of our own (`card_passes`, `card_gradients`): eighteen launches instead of a hundred.
+
+They read frames out of the ring as bytes, keep activations and packed weights in bfloat16, add bias and ReLU (and on the way back
+its mask) where a layer's numbers are in registers anyway, and leave the packed weights of the next update behind. What is not on
+the way to the first layer (gradients of weights, the hidden layer's optimiser) runs on a second stream beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from dqnitro.dqn import ConvNetwork
+from dqnitro.learn.gpu import triton_backward, triton_forward
+from dqnitro.learn.gpu.packed_weights import COPIES, FEATURES, Masters, Packed
+
+if TYPE_CHECKING:
+    from dqnitro.config import Config
+    from dqnitro.learn.learner import Learner
+    from dqnitro.replay.gpu_ring import Ring
+
+passes: Any = triton_forward
+back: Any = triton_backward
+# How each kernel is divided; measured on an H200 (batches of 256 to 2,048). BM: rows of a product in one program. SPLIT: programs
+# among which the samples are divided.
+TUNED: dict[str, dict[str, int]] = {
+    "first_forward": {"ASM": 1, "BM": 64, "num_warps": 4, "num_stages": 1},
+    "second_forward": {"BM": 64, "num_warps": 4, "num_stages": 2},
+    "third_forward": {"BM": 64, "num_warps": 4, "num_stages": 3},
+    "head": {"BB": 4, "num_warps": 1},
+    "head_weights": {"BM": 64, "SPLIT": 16, "num_warps": 4, "num_stages": 2},
+    "hidden_back": {"BM": 64, "BK": 64, "BN": 64, "num_warps": 4, "num_stages": 3},
+    "third_back": {"BM": 64, "num_warps": 4, "num_stages": 2},
+    "second_back": {"BM": 64, "num_warps": 4, "num_stages": 2},
+    "third_weights": {"BM": 64, "SPLIT": 88, "num_warps": 4, "num_stages": 3},
+    "second_weights": {"BM": 64, "SPLIT": 132, "num_warps": 4, "num_stages": 3},
+    "first_weights": {"ASM": 1, "BM": 128, "SPLIT": 264, "num_warps": 4, "num_stages": 1},
+    "adam_hidden": {"CHANNELS": 16, "num_warps": 8},
+    "adam_small": {"BLOCK": 32, "num_warps": 4},
+    "look_up": {"BLOCK": 128, "num_warps": 4},
+}
+SECOND = {"WIDE": 20, "HIGH_OUT": 9, "WIDE_OUT": 9, "CHANNELS": 32, "STRIDE": 2, "KY": 4, "RUNS": 1, "RUN": 128}
+THIRD = {"WIDE": 9, "HIGH_OUT": 7, "WIDE_OUT": 7, "CHANNELS": 64, "STRIDE": 1, "KY": 3, "RUNS": 3, "RUN": 64}
+ROWS = {
+    "first": 441,
+    "second": 100,
+    "third": 49,
+}  # of the products for the weights' gradients: blocks, squares, outputs
+BETAS = (0.9, 0.999)
+ADAM = {"BETA1": BETAS[0], "BETA2": BETAS[1], "LOG1": math.log2(BETAS[0]), "LOG2": math.log2(BETAS[1])}
+
+
+def _parts(n: int, size: int) -> int:
+    return -(-n // size)
+
+
+class Room:
+    """Activations of n observations."""
+
+    def __init__(self, n: int, like: dict[str, Any]) -> None:
+        self.first, self.second = torch.empty((n, 400, 32), **like), torch.empty((n, 81, 64), **like)
+        self.third = torch.empty((n, FEATURES), **like)
+
+
+class OwnKernels:
+    """The updates of one run. Everything is enqueued and nothing waits, so all of it can be recorded."""
+
+    def __init__(
+        self, config: Config, learner: Learner, ring: Ring, n_actions: int, group: int, dtype: torch.dtype = torch.bfloat16
+    ) -> None:  # fmt: skip
+        assert isinstance(learner.online, ConvNetwork) and isinstance(learner.target, ConvNetwork)
+        self.config, self.ring, self.batch, self.group, self.dtype = config, ring, config.batch_size, group, dtype
+        self.online, self.target = learner.online, learner.target
+        self.masters = Masters(self.online, learner._optimizer, dtype)
+        self.weights, self.target_weights = self.masters.packed(self.online), self.masters.packed(self.target)
+        device = ring.frames.device
+        like: dict[str, Any] = {"device": device, "dtype": dtype}
+        n, passed = self.batch, self.batch * (1 + config.double)
+        self.acting, self.learning, self.looking = Room(ring.n, like), Room(passed, like), Room(group * n, like)
+        self.values_acting = torch.empty((ring.n, n_actions), device=device)
+        self._envs = torch.arange(ring.n, device=device)
+        self.values_t = torch.empty((group * n, n_actions), device=device)
+        columns = max(16, 1 << n_actions.bit_length())  # the actions, and the value stream
+        self.head: dict[str, Any] = {
+            "A": n_actions, "AP": columns, "H": config.hidden_units, "DUELING": int(config.dueling),
+        }  # fmt: skip
+        self.g_first, self.g_second = torch.empty((n, 400, 32), **like), torch.empty((n, 81, 64), **like)
+        self.g_third, self.g_hidden = torch.empty((n, FEATURES), **like), torch.empty((n, self.masters.units), **like)
+        self.g_out = torch.empty((n, columns), device=device)
+        self.losses = torch.zeros(group, device=device)
+        # The transitions of a group, as `card_passes.look_up` writes them.
+        places = {"dtype": torch.int64, "device": device}
+        self.rows, self.rows_t = torch.zeros((group, passed, 4), **places), torch.zeros((group * n, 4), **places)
+        self.seen = torch.zeros_like(self.rows, dtype=torch.bool)
+        self.seen_t = torch.zeros_like(self.rows_t, dtype=torch.bool)
+        self.action = torch.zeros((group, n), **places)
+        self.reward, self.discount, self.weight = torch.zeros((3, group, n), device=device)
+        asm = dtype == torch.bfloat16 and device.type == "cuda"
+        self.tuned = {k: v if asm or "ASM" not in v else {**v, "ASM": 0} for k, v in TUNED.items()}
+        if n_actions > 8:  # the values of four samples would not fit into registers
+            self.tuned["head"] = {**self.tuned["head"], "BB": 1}
+        # What each program adds to the gradients of a convolution's weights.
+        self.shares = {
+            name: torch.empty(
+                (self._divided(f"{name}_weights", n * rows)[0][0], getattr(self.weights, name).numel()), device=device
+            )
+            for name, rows in ROWS.items()
+        }
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    # ---- what an agent calls
+
+    def refresh(self) -> None:
+        """Packed weights anew, after a resume or a warm-up."""
+        self.masters.pack(self.online, self.weights)
+        self.masters.pack(self.target, self.target_weights)
+
+    def sync_target(self) -> None:
+        for to, of in zip(self.target_weights.copies, self.weights.copies, strict=True):
+            to.copy_(of)
+
+    def copy_weights(self) -> Packed:
+        """The packed weights as they are now, with outputs of their own."""
+        copy = self.masters.packed(self.online)
+        return copy._replace(outputs=tuple(x.detach().clone() for x in copy.outputs))
+
+    def act(self, ring: Ring, weights: Packed) -> Tensor:
+        """Values of the current observations in the ring, or in a part of it."""
+        rows, seen = ring.rows(ring.head.expand(ring.n), self._envs[: ring.n])
+        return self._values(weights, rows, seen, self.acting, self.values_acting)
+
+    def learn(self, t: Tensor, env: Tensor) -> Tensor:
+        """One update for each `batch` of transitions that begin at slots t of environments env; the losses."""
+        k = len(t) // self.batch
+        self._look_up(t, env)
+        values_t = self._values(
+            self.target_weights, self.rows_t[: len(t)], self.seen_t[: len(t)], self.looking, self.values_t
+        )
+        self.losses.zero_()
+        for i in range(k):
+            self._update(i, values_t[i * self.batch : (i + 1) * self.batch])
+        return self.losses[:k]
+
+    # ---- passes
+
+    def _look_up(self, t: Tensor, env: Tensor) -> None:
+        ring, config, division = self.ring, self.config, self.tuned["look_up"]
+        passes.look_up[(_parts(len(t), division["BLOCK"]),)](
+            t, env, ring.action, ring.reward, ring.done, ring.cut, ring.valid, ring.age,
+            self.rows, self.seen, self.rows_t, self.seen_t, self.action, self.reward, self.discount, self.weight,
+            len(t), ring.slots, ring.n, self.batch, config.gamma, N_STEP=config.n_step, DOUBLE=int(config.double), **division,
+        )  # fmt: skip
+
+    def _hidden(self, weights: Packed, rows: Tensor, seen: Tensor, room: Room) -> Tensor:
+        """The hidden layer (n, units) of the observations whose frames lie in these rows of the ring."""
+        n = len(rows)
+        programs, division = self._divided("first_forward", n * 400)
+        passes.first_forward[programs](
+            self.ring.frames, rows, seen, weights.first, weights.biases[0], room.first, n * 400, **division
+        )
+        programs, division = self._divided("second_forward", n * 81)
+        passes.conv_forward[programs](
+            room.first, weights.second, weights.biases[1], room.second, n * 81, **SECOND, **division
+        )
+        programs, division = self._divided("third_forward", n * 49)
+        passes.conv_forward[programs](
+            room.second, weights.third, weights.biases[2], room.third, n * 49, **THIRD, **division
+        )
+        return torch._addmm_activation(weights.hidden_bias, room.third[:n], weights.hidden.t(), use_gelu=False)  # pyright: ignore[reportPrivateImportUsage]
+
+    def _values(self, weights: Packed, rows: Tensor, seen: Tensor, room: Room, out: Tensor) -> Tensor:
+        hidden = self._hidden(weights, rows, seen, room)
+        division = self.tuned["head"]
+        passes.head_forward[(_parts(len(rows), division["BB"]),)](
+            hidden, *weights.outputs, out, len(rows), **self.head, **division
+        )
+        return out[: len(rows)]
+
+    def _update(self, i: int, values_t: Tensor) -> None:
+        """Packed weights are overwritten when nothing reads them any more: each stands behind the pass back through its layer."""
+        rows, seen = self.rows[i], self.seen[i]
+        hidden = self._hidden(self.weights, rows, seen, self.learning)
+        self._loss(i, hidden, values_t)
+        with self._beside():
+            torch.mm(self.g_hidden.t(), self.learning.third[: self.batch], out=self.masters.g_hidden)
+            self._head_weights(hidden)
+        self._hidden_back()
+        with self._beside():
+            self._adam_hidden()
+            self._conv_weights("third", self.learning.second, self.g_third, lines=3)
+        self._conv_back("third", self.g_third, self.learning.second, self.g_second, self.batch * 81)
+        with self._beside():
+            self._adam("third")
+            self._conv_weights("second", self.learning.first, self.g_second, lines=2)
+        self._conv_back("second", self.g_second, self.learning.first, self.g_first, self.batch * 100)
+        with self._beside():
+            self._adam("second")
+        self._first_weights(rows, seen)
+        self._adam("first")
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
+        self._adam_rest()
+
+    def _beside(self) -> AbstractContextManager[Any]:
+        """What follows runs beside the main stream, after all that is on it by now."""
+        if self._side is None:
+            return contextlib.nullcontext()
+        self._side.wait_stream(torch.cuda.current_stream())
+        return torch.cuda.stream(self._side)
+
+    def _divided(self, name: str, n: int) -> tuple[tuple[int], dict[str, int]]:
+        """How many programs do n rows, and what they have to know of it."""
+        division = dict(self.tuned[name])
+        blocks = _parts(n, division["BM"])
+        if "SPLIT" in division:
+            division["BLOCKS"] = _parts(blocks, division.pop("SPLIT"))
+            blocks = _parts(blocks, division["BLOCKS"])
+        return (blocks,), division
+
+    # ---- single kernels
+
+    def _loss(self, i: int, hidden: Tensor, values_t: Tensor) -> None:
+        division = self.tuned["head"]
+        passes.head_loss[(_parts(self.batch, division["BB"]),)](
+            hidden, *self.weights.outputs, values_t, self.action[i], self.reward[i], self.discount[i], self.weight[i],
+            self.g_hidden, self.g_out, self.losses[i:], self.masters.step, self.batch, **self.head,
+            DOUBLE=int(self.config.double), HUBER=int(self.config.loss == "huber"), **division,
+        )  # fmt: skip
+
+    def _head_weights(self, hidden: Tensor) -> None:
+        (programs,), division = self._divided("head_weights", self.batch)
+        value = self.head["DUELING"]
+        back.head_weights[(self.masters.units // 64, programs)](
+            hidden, self.g_hidden, self.g_out, *(self.masters.gradient(name) for name in (
+                "output0", "output_bias0", f"output{value}", f"output_bias{value}", "hidden_bias0")),
+            self.batch, **self.head, **division,
+        )  # fmt: skip
+
+    def _hidden_back(self) -> None:
+        (programs,), division = self._divided("hidden_back", self.batch)
+        back.hidden_back[(programs, FEATURES // division["BN"])](
+            self.g_hidden, self.weights.hidden, self.learning.third, self.g_third, *self._bias("third"), self.batch,
+            WIDTH=self.masters.units, COPIES=COPIES, **division,
+        )  # fmt: skip
+
+    def _bias(self, name: str) -> tuple[Tensor, int]:
+        """Where a convolution's bias is summed, and how far apart its copies are."""
+        return self.masters.gradient(f"{name}_bias"), self.masters.g_rest.shape[1]
+
+    def _conv_back(self, name: str, gradient: Tensor, below: Tensor, out: Tensor, n: int) -> None:
+        programs, division = self._divided(f"{name}_back", n)
+        bias = self._bias({"third": "second", "second": "first"}[name])  # the layer below
+        getattr(back, f"{name}_back")[programs](
+            gradient, getattr(self.weights, name), below, out, *bias, n, COPIES=COPIES, **division
+        )
+
+    def _conv_weights(self, name: str, below: Tensor, gradient: Tensor, lines: int) -> None:
+        n = self.batch * ROWS[name]
+        (programs,), division = self._divided(f"{name}_weights", n)
+        getattr(back, f"{name}_weights")[(programs, lines)](below, gradient, self.shares[name], n, **division)
+
+    def _first_weights(self, rows: Tensor, seen: Tensor) -> None:
+        n = self.batch * ROWS["first"]
+        programs, division = self._divided("first_weights", n)
+        back.first_weights[programs](
+            self.ring.frames, rows, seen, self.g_first, self.shares["first"], n, **division
+        )  # fmt: skip
+
+    def _adam_hidden(self) -> None:
+        division, masters = self.tuned["adam_hidden"], self.masters
+        back.adam_hidden[(masters.units, 64 // division["CHANNELS"])](
+            *masters.hidden, masters.g_hidden, self.weights.hidden, masters.step,
+            self.config.learning_rate, self.config.adam_epsilon, **ADAM, **division,
+        )  # fmt: skip
+
+    def _adam(self, name: str) -> None:
+        """A convolution's weights."""
+        shares = self.shares[name]
+        self._adam_small(self.masters.at[name], shares, getattr(self.weights, name), SHARES=len(shares), ZERO=0)
+
+    def _adam_rest(self) -> None:
+        rest = self.masters.rest
+        self._adam_small(rest, self.masters.g_rest, self.weights.flat[rest], SHARES=COPIES, ZERO=1)
+
+    def _adam_small(self, place: slice, gradients: Tensor, packed: Tensor, **kind: int) -> None:
+        division, masters, n = self.tuned["adam_small"], self.masters, place.stop - place.start
+        back.adam_small[(_parts(n, division["BLOCK"]),)](
+            *masters.small, masters.master[place], gradients, packed, n, masters.step,
+            self.config.learning_rate, self.config.adam_epsilon, **ADAM, **kind, **division,
+        )  # fmt: skip

@@ -1,0 +1,231 @@
+"""A run's folder as plain data. Reads what is there, in whatever state the run is; imports nothing heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from dataclasses import dataclass
+from typing import Any
+
+from dqnitro.errors import CheckpointError
+from dqnitro.report.parsing import items, mapping, number, read_object, shares
+
+Columns = dict[str, list[float]]  # name -> values, all of one length; NaN where a line had no number
+
+# Columns kept per event of metrics.jsonl. A line without `wall_s` and `steps` has no place on an axis and counts as damaged.
+EVENTS: dict[str, tuple[str, ...]] = {
+    "game": ("wall_s", "steps", "score", "avg_reward", "game_steps"),
+    "loss": ("wall_s", "steps", "updates", "loss", "avg_loss"),
+    "progress": (
+        "wall_s", "steps", "updates", "games", "epsilon", "steps_per_s", "frames_per_s", "updates_per_s", "mean_score",
+    ),
+}  # fmt: skip
+
+
+@dataclass
+class Metrics:
+    """metrics.jsonl by column."""
+
+    game: Columns
+    loss: Columns
+    progress: Columns
+    share: dict[str, float]  # of the time, by phase, over all progress lines
+    damaged_lines: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of a run. Numbers are None where nobody knows them yet."""
+
+    path: pathlib.Path
+    recipe: str
+    rungs: list[str]
+    config: dict[str, Any]
+    started: str
+    machine: dict[str, Any]
+    versions: dict[str, str]
+    commit: str
+    command: str
+    state: str  # solved, steps, minutes, stopped, running, diverged, crashed
+    summary: dict[str, Any]
+    metrics: Metrics
+    video: pathlib.Path | None
+    wall_s: float | None
+    startup_s: float | None
+    steps: int | None
+    updates: int | None
+    games: int
+    mean_score: float | None  # of the last 100 games
+    steps_per_s: float | None
+    frames_per_s: float | None
+    share: dict[str, float]
+
+    @property
+    def env_id(self) -> str:
+        return str(self.config.get("env_id", "unknown game"))
+
+    @property
+    def bar(self) -> float | None:
+        """The score that counts as solved, if the run has one."""
+        return number(self.config.get("stop_at_score"))
+
+    @property
+    def evaluation(self) -> dict[str, Any] | None:
+        """Scores of fresh games with mean and interval, if they were played."""
+        e = self.summary.get("evaluation")
+        if not isinstance(e, dict) or not isinstance(e.get("scores"), list):
+            return None
+        scores = [s for x in e["scores"] if (s := number(x)) is not None]
+        mean, low, high = (number(e.get(k)) for k in ("mean", "low", "high"))
+        if not scores or mean is None or low is None or high is None:
+            return None
+        return {"scores": scores, "mean": mean, "low": low, "high": high}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The headline facts, for `--json`."""
+        left_out = ("metrics", "summary", "config", "machine", "versions", "path", "video")
+        facts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
+        return {"run": str(self.path), "env_id": self.env_id, **facts, "evaluation": self.evaluation}
+
+
+def run_folders(path: pathlib.Path) -> list[pathlib.Path]:
+    """The runs of a folder of several seeds, in the order of their seeds; any other path stands for itself."""
+    if not (path / "seeds.json").is_file():
+        return [path]
+    runs = [p.parent for p in path.glob("s*/config.json")]
+    return sorted(runs, key=lambda p: (len(p.name), p.name))
+
+
+def read_run(path: pathlib.Path) -> Run:
+    """Read a run's folder. Only a folder that is no run is an error; everything else is shown as far as it goes."""
+    video = path / "game.mp4"
+    return make_run(
+        path, _read_head(path), read_object(path / "summary.json"), read_metrics(path / "metrics.jsonl"),
+        video if video.is_file() else None,
+    )  # fmt: skip
+
+
+def make_run(
+    path: pathlib.Path, head: dict[str, Any], summary: dict[str, Any], m: Metrics, video: pathlib.Path | None
+) -> Run:
+    """A run from its parts. `head` has the config and what the run came from, `summary` how it ended."""
+    p = m.progress
+
+    def last(name: str) -> float | None:
+        return next((v for v in reversed(p[name]) if math.isfinite(v)), None)
+
+    # A run that is going on, or that died, has no totals in its summary: its last line of progress has them.
+    wall_s = _first(number(summary.get("wall_s")), last("wall_s"), m.game["wall_s"][-1] if m.game["wall_s"] else None)
+    steps = _first(number(summary.get("steps")), last("steps"), m.game["steps"][-1] if m.game["steps"] else None)
+    updates = _first(number(summary.get("updates")), last("updates"))
+    rate = _first(number(summary.get("steps_per_s")), steps / wall_s if steps and wall_s else None)
+    frames_per_step = _frames_per_step(m)
+    frame_rate = number(summary.get("frames_per_s"))
+    if frame_rate is None and rate is not None and frames_per_step is not None:
+        frame_rate = rate * frames_per_step
+    scores = m.game["score"][-100:]
+    mean = _first(number(summary.get("mean_score")), number(sum(scores) / len(scores)) if scores else None)
+    share = shares(summary.get("share")) or m.share
+    return Run(
+        path=path, recipe=str(head.get("recipe", "custom")), rungs=[str(r) for r in items(head.get("rungs"))],
+        config=head["config"], started=str(head.get("started", "")), machine=mapping(head.get("machine")),
+        versions={str(k): str(v) for k, v in mapping(head.get("versions")).items()},
+        commit=str(head.get("commit", "unknown")), command=str(head.get("command", "")), state=_state(summary),
+        summary=summary, metrics=m, video=video, wall_s=wall_s,
+        startup_s=number(summary.get("startup_s")), steps=None if steps is None else int(steps),
+        updates=None if updates is None else int(updates),
+        games=int(_first(number(summary.get("games")), last("games"), len(m.game["score"])) or 0),
+        mean_score=mean, steps_per_s=rate, frames_per_s=frame_rate, share=share,
+    )  # fmt: skip
+
+
+def read_metrics(path: pathlib.Path) -> Metrics:
+    """All lines of metrics.jsonl, by column. A last line that is half written is normal and is left out in silence."""
+    columns = {event: {name: [] for name in names} for event, names in EVENTS.items()}
+    seconds: dict[str, float] = {}
+    damaged, before_s = 0, 0.0
+    try:
+        raw = path.read_bytes()
+    except OSError:
+        raw = b""
+    lines = raw.split(b"\n")
+    for i, line in enumerate(lines):
+        if not line.strip():
+            continue
+        row = _parse(line)
+        if row is None:
+            damaged += i < len(lines) - 1
+            continue
+        names = EVENTS.get(row.get("event", ""))
+        if names is None:
+            continue  # an event of a newer version
+        for name, column in columns[row["event"]].items():
+            value = number(row.get(name))
+            column.append(math.nan if value is None else value)
+        if row["event"] == "progress":
+            wall_s = float(row["wall_s"])
+            for phase, part in shares(row.get("share")).items():
+                seconds[phase] = seconds.get(phase, 0.0) + part * max(0.0, wall_s - before_s)
+            before_s = wall_s
+    total = sum(seconds.values())
+    share = {k: v / total for k, v in seconds.items()} if total > 0 else {}
+    return Metrics(columns["game"], columns["loss"], columns["progress"], share, damaged)
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or not isinstance(row.get("event"), str):
+        return None
+    if row["event"] in EVENTS and (number(row.get("wall_s")) is None or number(row.get("steps")) is None):
+        return None
+    return row
+
+
+def _read_head(path: pathlib.Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        what = "is no run (it has no config.json)" if path.is_dir() else "does not exist"
+        raise CheckpointError(f"{path} {what}", "`dqnitro runs` lists what is there")
+    head = read_object(file)
+    if not isinstance(head.get("config"), dict):
+        raise CheckpointError(f"{file} is damaged: it holds no config", "a run cannot be shown without it")
+    return head
+
+
+def _first(*values: float | None) -> float | None:
+    return next((v for v in values if v is not None), None)
+
+
+def _frames_per_step(m: Metrics) -> float | None:
+    rates = zip(m.progress["frames_per_s"], m.progress["steps_per_s"], strict=True)
+    return next((f / s for f, s in rates if s > 0 and math.isfinite(f)), None)
+
+
+def _state(summary: dict[str, Any]) -> str:
+    """A process that left no last word crashed: `running` counts only while that process lives."""
+    state = summary.get("state")
+    if not isinstance(state, str) or (state == "running" and not _pid_alive(summary.get("pid"))):
+        return "crashed"
+    return state
+
+
+def _pid_alive(pid: Any) -> bool:
+    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
+        return False
+    if os.name != "posix":
+        import psutil  # on Windows os.kill(pid, 0) would end the process
+
+        return psutil.pid_exists(pid)
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True

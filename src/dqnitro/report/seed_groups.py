@@ -1,0 +1,147 @@
+"""Runs that differ only in their seed, as one curve with a band."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dqnitro.report.charts import X_AXES, Chart, running_mean, short
+from dqnitro.report.formatting import plural
+from dqnitro.report.read_run import Run
+
+GRID = 160  # points of a mean over runs
+# From so many seeds on a band is the interval of the mean. Of fewer it would be honest but useless (of two, nine times their
+# distance to either side), so the band then goes from the lowest to the highest.
+MANY = 5
+# Student's t for 95% with 4, 5, ... degrees of freedom. A percentile bootstrap of so few values claims too much.
+STUDENT = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+WHAT_BANDS_ARE = (
+    f"Bands go from the lowest to the highest seed, with {MANY} seeds or more they are the 95% interval of the mean."
+)
+COLORS = ("c1", "c2", "c3", "c4", "c5", "c6")
+# What decides how long a run goes on and what it writes, but not how it learns.
+NOT_LEARNING = frozenset(
+    {"seed", "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s"}
+)  # fmt: skip
+
+Line = tuple[Sequence[float], Sequence[float]]  # x (rising), y
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one game with one config but for the seed."""
+
+    env_id: str
+    label: str
+    runs: list[Run]
+
+
+def group_runs(runs: Sequence[Run]) -> list[Group]:
+    """In the order of their first run. Groups of one recipe are told apart by the settings in which they differ."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(json.dumps([run.env_id, run.recipe, _learning(run)], sort_keys=True), []).append(run)
+    groups = list(found.values())
+    out = []
+    for members in groups:
+        first = members[0]
+        alike = [g[0] for g in groups if (g[0].env_id, g[0].recipe) == (first.env_id, first.recipe)]
+        out.append(Group(first.env_id, ", ".join([first.recipe, *_differences(first, alike)]), members))
+    return out
+
+
+def _learning(run: Run) -> dict[str, Any]:
+    return {k: v for k, v in run.config.items() if k not in NOT_LEARNING}
+
+
+def _differences(run: Run, alike: Sequence[Run]) -> list[str]:
+    names = [k for k in run.config if k not in NOT_LEARNING and any(o.config.get(k) != run.config[k] for o in alike)]
+    told = [f"{k} {json.dumps(run.config[k])}".replace('"', "") for k in names[:3]]
+    return [*told, f"and {len(names) - 3} more"] if len(names) > 3 else told
+
+
+def band(lines: Sequence[Line], held: Sequence[bool] | None = None) -> dict[str, list[float]] | None:
+    """Mean over lines on a common grid, with a band where there are several (WHAT_BANDS_ARE).
+
+    A held line keeps its last value (a run that was solved and stopped); otherwise the mean ends with the first line that ends,
+    for a mean over those that happened to go on would jump.
+    """
+    pairs = [(line, h) for line, h in zip(lines, held or [False] * len(lines), strict=True) if len(line[0]) > 1]
+    if not pairs:
+        return None
+    lines = [line for line, _ in pairs]
+    ends = [line[0][-1] for line, keep in pairs if not keep] or [max(line[0][-1] for line in lines)]
+    start, end = max(line[0][0] for line in lines), min(ends)
+    if end <= start:
+        return None
+    xs = [start + (end - start) * i / (GRID - 1) for i in range(GRID)]
+    table = [[_at(line, x) for line in lines] for x in xs]
+    out = {"x": xs, "y": [sum(values) / len(values) for values in table]}
+    n = len(lines)
+    if n > 1:
+        edges = [_edges(values) for values in table]
+        out |= {"low": [low for low, _ in edges], "high": [high for _, high in edges]}
+    return out
+
+
+def _edges(values: Sequence[float]) -> tuple[float, float]:
+    mean, n = statistics.fmean(values), len(values)
+    if n < MANY:
+        return min(values), max(values)
+    t = STUDENT[n - MANY] if n - MANY < len(STUDENT) else 1.96 + 2.5 / (n - 1)
+    half = t * statistics.stdev(values) / math.sqrt(n)
+    return mean - half, mean + half
+
+
+def _at(line: Line, x: float) -> float:
+    """The line's value there: straight between its points, its last one behind the end."""
+    xs, ys = line
+    i = bisect_left(xs, x)
+    if i == 0:
+        return ys[0]
+    if i == len(xs):
+        return ys[-1]
+    part = (x - xs[i - 1]) / (xs[i] - xs[i - 1]) if xs[i] > xs[i - 1] else 1.0
+    return ys[i - 1] + part * (ys[i] - ys[i - 1])
+
+
+def mean_curves(
+    title: str, groups: Mapping[str, Sequence[Mapping[str, Line]]], held: Mapping[str, Sequence[bool]] | None = None,
+    axes: Mapping[str, str] = X_AXES, **options: Any,
+) -> Chart | None:  # fmt: skip
+    """One curve a group; a group is a list of runs, each a line per axis."""
+    series = []
+    for i, (name, members) in enumerate(groups.items()):
+        curves = {}
+        for axis in axes:
+            shown = band([m[axis] for m in members], (held or {}).get(name))
+            if shown is not None:
+                curves[axis] = {k: [short(v, 7) for v in values] for k, values in shown.items()}
+        if len(curves) == len(axes):
+            count = f" ({plural(len(members), 'seed')})" if len(members) > 1 else ""
+            style = "line" if i < len(COLORS) else "line dash"
+            series.append({"name": f"{name}{count}", "style": style, "color": COLORS[i % 6], "curves": curves})
+    if not series:
+        return None
+    return {"kind": "xy", "title": title, "axes": dict(axes), "series": series, **options}
+
+
+def learning_curves(groups: Sequence[Group]) -> Chart | None:
+    """Mean score of the last 100 games of every group of one game, over wall clock and over steps."""
+    lines: dict[str, list[dict[str, Line]]] = {}
+    held: dict[str, list[bool]] = {}
+    for group in groups:
+        for run in group.runs:
+            g = run.metrics.game
+            keep = [i for i, s in enumerate(g["score"]) if s == s]
+            means = running_mean([g["score"][i] for i in keep], 100)
+            lines.setdefault(group.label, []).append({a: ([g[a][i] for i in keep], means) for a in X_AXES})
+            held.setdefault(group.label, []).append(run.state == "solved")
+    bars = {run.bar for group in groups for run in group.runs if run.bar is not None}
+    marks = [{"y": bar, "label": f"solved at {bar:g}"} for bar in sorted(bars)]
+    return mean_curves("Mean score of the last 100 games", lines, held, marks=marks)
