@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from card_model import HAPPENED, OnPaper
+from gpu_model import HAPPENED, OnPaper
 from fuzz_random_roms import SIZES
 
 from dqnitro.atari.chips import cpu_opcodes
