@@ -153,7 +153,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "runner": ("inline", "processes", "device", "hybrid"),
 }
 
-MAX_SLACK_TICKS = 64  # so that the messages of all of them fit into the pipe between the processes (run/processes/remote.py)
+MAX_SLACK_TICKS = (
+    64  # so that the messages of all of them fit into the pipe between the processes (run/processes/remote.py)
+)
 
 # Smallest allowed value of every number; "(0" in a comment of the field says that 0 switches it off.
 AT_LEAST: dict[str, float] = {

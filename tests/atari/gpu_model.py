@@ -56,7 +56,7 @@ def _target() -> types.ModuleType:
     target: Any = types.ModuleType(f"{PACKAGE}.target")
     narrow = narrow_modules()
 
-    def device(function: Any) -> Any:
+    def compiled(function: Any) -> Any:
         name = function.__name__
         function = as_trees(function)
         if function.__module__.rpartition(".")[2] in narrow:
@@ -84,8 +84,8 @@ def _target() -> types.ModuleType:
     arrays = ("as_state", "as_log", "as_ram", "as_bytes", "as_words", "as_int32", "as_screen")
     for name in (*arrays, "address", "wide"):
         setattr(target, name, _same)
-    for name in ("device", "inlined", "unit"):
-        setattr(target, name, device)
+    for name in ("compiled", "inlined", "unit"):
+        setattr(target, name, compiled)
     target.get_word, target.put_word, target.meet, target.together = get_word, put_word, meet, lambda: 1
     target.byte_at, target.byte_of = byte_at, lambda number, shift: (number >> shift) & 0xFF
     target.lower, target.upper = narrow32, lambda number: narrow32(int(number) >> 32)

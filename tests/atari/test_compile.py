@@ -113,7 +113,7 @@ def test_a_version_that_another_part_made_is_kept_as_well(tmp_path, monkeypatch)
     (tmp_path / "small.py").write_text("def half(x):\n    return x // 2\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    half: Any = target.device(importlib.import_module("small").half)
+    half: Any = target.compiled(importlib.import_module("small").half)
     half._cache = NullCache()
     assert half(8) == 4 and not list(tmp_path.rglob("*.nbc"))
     assert compile_units.kept(half)(9) == 4 and len(list(tmp_path.rglob("*.nbc"))) == 1

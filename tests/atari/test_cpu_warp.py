@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_model import HAPPENED, OnPaper
 from fuzz_random_roms import SIZES
+from gpu_model import HAPPENED, OnPaper
 
 from dqnitro.atari.chips import cpu_opcodes
 from dqnitro.atari.chips.layout import S_CYCLES, S_DEAD, S_LINES

@@ -22,7 +22,7 @@ from dqnitro.atari import AtariVec
 from dqnitro.atari.chips import layout
 from dqnitro.atari.chips.rng import MT_SIZE, mt_drawn, mt_next, mt_restore, mt_seed
 from dqnitro.atari.games import game_table
-from dqnitro.atari.jit.target import device
+from dqnitro.atari.jit.target import compiled
 from dqnitro.atari.vector import screen_store
 from dqnitro.atari.vector.batch import make_memory, restore_one, saved
 
@@ -182,7 +182,7 @@ def test_a_state_can_be_put_where_a_machine_is_and_nowhere_else() -> None:
         restore_one(memory, 0, {key: array for key, array in one.items() if key != "where"})
 
 
-@device
+@compiled
 def draw_many(mt, n):
     x = 0
     for _ in range(n):

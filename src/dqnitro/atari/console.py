@@ -21,12 +21,12 @@ from .chips.layout import *
 from .chips.rng import MT_SIZE, mt_seed
 from .games import game_table, roms
 from .games.environment import NO_GAME, act, power_on, start_game
-from .jit.target import device
+from .jit.target import compiled
 
 State = dict[str, np.ndarray]
 
 
-@device
+@compiled
 def act_all(state, ram, rom, dec, prop, log, screen, game, g, mt, actions, sticky, draw, rewards):
     for i in range(actions.shape[0]):
         rewards[i] = act(state[i], ram[i], rom, dec, prop, log, screen[i], game, g[i], mt[i], actions[i], sticky, draw)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numpy import int64
 
-from ..jit.target import as_log, as_ram, as_state, device, wide
+from ..jit.target import as_log, as_ram, as_state, compiled, wide
 from .cartridge import cart_read, cart_write
 from .layout import *
 from .riot import riot_read, riot_write
@@ -34,7 +34,7 @@ def input_read(s_at, port, cycles):
 # Handles instead of arrays from here on (see ``target.address``): an array is seven arguments, an address is one.
 
 
-@device
+@compiled
 def collision_read(s_at, port):
     """CXM0P..CXPPMM: ports 0..7. The TIA is up to date."""
     s = as_state(s_at)
@@ -46,7 +46,7 @@ def collision_read(s_at, port):
     return ((pair & 1) << 7) | ((pair & 2) << 5)
 
 
-@device
+@compiled
 def tia_read(s_at, prop_at, log_at, screen_at, port):
     s = as_state(s_at)
     s[S_TOUCH] = s[S_CYCLES] - s[S_ORIGIN]
@@ -58,7 +58,7 @@ def tia_read(s_at, prop_at, log_at, screen_at, port):
     return input_read(s_at, port, s[S_CYCLES])
 
 
-@device
+@compiled
 def sync_write(s_at, reg, value):
     """VSYNC and VBLANK outside the picture: the end of a frame, the paddles' capacitors."""
     s = as_state(s_at)
@@ -76,7 +76,7 @@ def sync_write(s_at, reg, value):
         s[S_DUMP_STAMP] = s[S_CYCLES]
 
 
-@device
+@compiled
 def tia_write(s_at, prop_at, log_at, screen_at, address, value):
     s, log = as_state(s_at), as_log(log_at)
     reg = address & 63
@@ -96,7 +96,7 @@ def tia_write(s_at, prop_at, log_at, screen_at, address, value):
         s[S_CYCLES] += 75 - (now + 75) % 76
 
 
-@device
+@compiled
 def read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address):
     s = as_state(s_at)
     if address & 0x1000:
@@ -111,7 +111,7 @@ def read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address):
     return value
 
 
-@device
+@compiled
 def write(s_at, ram_at, prop_at, log_at, screen_at, address, value):
     s = as_state(s_at)
     if address & 0x1000:

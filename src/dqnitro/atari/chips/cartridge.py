@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from numpy import int64
 
-from ..jit.target import as_bytes, as_ram, as_state, device
+from ..jit.target import as_bytes, as_ram, as_state, compiled
 from .layout import *
 
 DPC_DISPLAY = 8192  # offset of the display data in a DPC image
 
 
-@device
+@compiled
 def switch(s_at, prop_at, a):
     """React to an access of cartridge offset a = address & 0xFFF."""
     s = as_state(s_at)
@@ -31,7 +31,7 @@ def switch(s_at, prop_at, a):
         s[S_SLICE0 + ((a - 0xFE0) >> 3)] = (a & 7) << 10
 
 
-@device
+@compiled
 def dpc_clock(s_at):
     s = as_state(s_at)
     r = s[S_DPC_RANDOM]
@@ -39,7 +39,7 @@ def dpc_clock(s_at):
     s[S_DPC_RANDOM] = ((r << 1) | (bit & 1)) & 0xFF
 
 
-@device
+@compiled
 def dpc_read(s_at, rom_at, a):
     """A data fetcher's register. The music voices only reach the sound chip: they read as silence."""
     s = as_state(s_at)
@@ -67,7 +67,7 @@ def dpc_read(s_at, rom_at, a):
     return value
 
 
-@device
+@compiled
 def dpc_write(s_at, a, value):
     s = as_state(s_at)
     i = a & 7
@@ -89,7 +89,7 @@ def dpc_write(s_at, a, value):
         s[S_DPC_RANDOM] = 1
 
 
-@device
+@compiled
 def cart_read(s_at, ram_at, rom_at, prop_at, address):
     s = as_state(s_at)
     ram = as_ram(ram_at)
@@ -115,7 +115,7 @@ def cart_read(s_at, ram_at, rom_at, prop_at, address):
     return int64(rom[s[S_BANK] + a])
 
 
-@device
+@compiled
 def cart_write(s_at, ram_at, prop_at, address, value):
     ram = as_ram(ram_at)
     prop = as_state(prop_at)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy import int64
 
-from ..jit.target import device
+from ..jit.target import compiled
 from .layout import *
 
 UP, DOWN, LEFT, RIGHT, FIRE = 1, 2, 4, 8, 16
@@ -24,19 +24,19 @@ PADDLE_STEP, PADDLE_MIN = 23_000, 27_450
 CHARGED, NEVER_CHARGED = -1, -2  # paddle inputs without a paddle's resistance
 
 
-@device
+@compiled
 def charge_cycles(resistance):
     """Cycles until the capacitor behind a paddle is charged (in doubles, in this order of operations)."""
     return int64(1.6 * resistance * 0.01e-6 * 1.19e6)
 
 
-@device
+@compiled
 def switches(s, down):
     """SWCHB with the given console switches pressed: colour, both difficulties B."""
     s[S_SWCHB] = 0x3F & ~down
 
 
-@device
+@compiled
 def release(s, prop):
     """Nothing pressed, paddles at resistance 0: the inputs before the first action after power-on."""
     s[S_SWCHA] = 0xFF
@@ -48,13 +48,13 @@ def release(s, prop):
     s[S_POT2] = s[S_POT3] = right
 
 
-@device
+@compiled
 def centre_paddles(s, prop):
     s[S_PADDLE_STEP] = s[S_PADDLE_WANT] = PADDLE_STEP
     s[S_PADDLE0] = s[S_PADDLE1] = (PADDLE_MIN + prop[P_PADDLE_MAX]) // 2
 
 
-@device
+@compiled
 def press(s, prop, action, down):
     """Player A's action and the console switches, for the next frame. A paddle moves a step each time."""
     pressed = PRESSED[action]

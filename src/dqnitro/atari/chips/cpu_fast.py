@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from numpy import int64, uint32, uintp
 
-from ..jit.target import as_bytes, as_log, as_ram, as_state, as_words, device, inlined
+from ..jit.target import as_bytes, as_log, as_ram, as_state, as_words, compiled, inlined
 from .bus import input_read, tia_read, tia_write
 from .cpu_predecode import *
 from .cpu_reference import add_with_carry, flags, set_flags, step_unit, subtract_with_carry
@@ -35,7 +35,7 @@ def rom_byte(s_at, rom_at, cart, address):
     return int64(rom[uintp(s[S_BANK] + (address & 0xFFF))])
 
 
-@device
+@compiled
 def run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at):
     """Instructions until the frame ends, the limit is reached or the CPU jams."""
     s, ram, dec = as_state(s_at), as_ram(ram_at), as_words(dec_at)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..games.roms import Rom
-from ..jit.target import device
+from ..jit.target import compiled
 from .cpu_opcodes import *
 from .layout import *
 from .tia import LOGGED
@@ -103,12 +103,12 @@ for _name in "LDA LDX LDY BIT AND ORA EOR CMP".split():
     TIA_READ[OPERATION[_name]] = globals()[f"{_name}_TIA"]
 
 
-@device
+@compiled
 def pack(handler, operand, length, cycles, extra):
     return np.uint32(handler | ((operand & 0xFFFF) << 8) | (length << 24) | (cycles << 26) | (extra << 30))
 
 
-@device
+@compiled
 def decode_operand(opcode, o, cycles, length, image, bank, prop):
     """Instructions with a fixed address `o`: what lies there?"""
     low, high, cart = prop[P_LOW], prop[P_HIGH], prop[P_CART]
@@ -152,7 +152,7 @@ def decode_operand(opcode, o, cycles, length, image, bank, prop):
     return pack(SLOW, 0, 0, 0, 0)
 
 
-@device
+@compiled
 def decode_at(image, bank, a, size, prop):
     """The word for offset `a` of a bank (or of an E0 slice) of `size` bytes that starts at `bank`."""
     low, high, cart = prop[P_LOW], prop[P_HIGH], prop[P_CART]
@@ -212,7 +212,7 @@ def decode_at(image, bank, a, size, prop):
     return pack(HANDLER[opcode], o, length, cycles, 0)
 
 
-@device
+@compiled
 def decode_image(image, prop, dec):
     cart = prop[P_CART]
     slow = pack(SLOW, 0, 0, 0, 0)
@@ -230,7 +230,7 @@ def decode_image(image, prop, dec):
                 dec[8192 * row + 4096 + a] = decode_at(image, 4096 * b, a, np.int64(4096), prop)
 
 
-@device
+@compiled
 def fuse(dec):
     """Join a load with the store into the TIA that follows it, and a count with its branch.
 

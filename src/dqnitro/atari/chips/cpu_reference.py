@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from numpy import int64
 
-from ..jit.target import as_state, device, inlined, unit
+from ..jit.target import as_state, compiled, inlined, unit
 from .bus import read, write
 from .cpu_opcodes import *
 from .layout import *
 
 
-@device
+@compiled
 def decimal_value(byte):
     return 10 * (byte >> 4) + (byte & 15)
 
 
-@device
+@compiled
 def add_decimal(a, v, c):
     """Packed result: byte, carry in bit 8, overflow in bit 9. Digits over 9 are not masked."""
     total = decimal_value(a) + decimal_value(v) + c
@@ -31,7 +31,7 @@ def add_decimal(a, v, c):
     return result | (carry << 8) | (overflow << 9)
 
 
-@device
+@compiled
 def subtract_decimal(a, v, c):
     total = decimal_value(a) - decimal_value(v) - 1 + c
     if total < 0:
@@ -73,7 +73,7 @@ def subtract_with_carry(s_at, a, v, c):
     return total
 
 
-@device
+@compiled
 def add(s_at, v):
     s = as_state(s_at)
     total = add_with_carry(s_at, s[S_A], v, s[S_C])
@@ -81,7 +81,7 @@ def add(s_at, v):
     s[S_C] = total >> 8
 
 
-@device
+@compiled
 def subtract(s_at, v):
     s = as_state(s_at)
     total = subtract_with_carry(s_at, s[S_A], v, s[S_C])
@@ -89,14 +89,14 @@ def subtract(s_at, v):
     s[S_C] = total >> 8
 
 
-@device
+@compiled
 def compare(s_at, register, v):
     s = as_state(s_at)
     s[S_C] = 1 if register >= v else 0
     s[S_NZ] = (register - v) & 0xFF
 
 
-@device
+@compiled
 def flags(s_at):
     """The status byte as it is pushed."""
     s = as_state(s_at)
@@ -112,14 +112,14 @@ def flags(s_at):
     )
 
 
-@device
+@compiled
 def set_flags(s_at, byte):
     s = as_state(s_at)
     s[S_NZ] = ((byte & 0x80) << 1) | (0 if byte & 2 else 1)
     s[S_V], s[S_D], s[S_I], s[S_C] = (byte >> 6) & 1, (byte >> 3) & 1, (byte >> 2) & 1, byte & 1
 
 
-@device
+@compiled
 def arr(s_at, v):
     s = as_state(s_at)
     a, c = s[S_A], s[S_C]
@@ -140,7 +140,7 @@ def arr(s_at, v):
     s[S_A] = result
 
 
-@device
+@compiled
 def operate(s_at, op, v):
     """An operation on a value that was read."""
     s = as_state(s_at)
@@ -192,7 +192,7 @@ def operate(s_at, op, v):
         s[S_X] = s[S_NZ] = t & 0xFF
 
 
-@device
+@compiled
 def stored(s_at, op, address):
     """The byte that a store writes."""
     s = as_state(s_at)
@@ -215,7 +215,7 @@ def stored(s_at, op, address):
     return s[S_SP] & high
 
 
-@device
+@compiled
 def shifted(s_at, op, v):
     """The new value of a shift; sets C, N and Z."""
     s = as_state(s_at)
@@ -235,7 +235,7 @@ def shifted(s_at, op, v):
     return w
 
 
-@device
+@compiled
 def changed(s_at, op, v):
     """The new value of a read-modify-write operation; sets its flags, but not those of a second part."""
     s = as_state(s_at)
@@ -250,7 +250,7 @@ def changed(s_at, op, v):
     return w
 
 
-@device
+@compiled
 def after_change(s_at, op, w):
     """The second part of the undocumented read-modify-write operations."""
     s = as_state(s_at)
@@ -268,7 +268,7 @@ def after_change(s_at, op, w):
         subtract(s_at, w)
 
 
-@device
+@compiled
 def register_operation(s_at, op):
     """Operations without memory."""
     s = as_state(s_at)
@@ -304,7 +304,7 @@ def register_operation(s_at, op):
         s[S_D] = op - CLD
 
 
-@device
+@compiled
 def taken(s_at, op):
     s = as_state(s_at)
     if op == BPL:
@@ -324,7 +324,7 @@ def taken(s_at, op):
     return s[S_NZ] & 0xFF == 0
 
 
-@device
+@compiled
 def fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
     s = as_state(s_at)
     value = read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, s[S_PC])
@@ -332,14 +332,14 @@ def fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
     return value
 
 
-@device
+@compiled
 def push(s_at, ram_at, prop_at, log_at, screen_at, value):
     s = as_state(s_at)
     write(s_at, ram_at, prop_at, log_at, screen_at, 0x100 | s[S_SP], value)
     s[S_SP] = (s[S_SP] - 1) & 0xFF
 
 
-@device
+@compiled
 def push_again(s_at, ram_at, prop_at, log_at, screen_at, value):
     """A push right after a push: a store into WSYNC does not halt then."""
     s = as_state(s_at)
@@ -348,7 +348,7 @@ def push_again(s_at, ram_at, prop_at, log_at, screen_at, value):
     s[S_CYCLES] = cycles
 
 
-@device
+@compiled
 def pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
     s = as_state(s_at)
     s[S_SP] = (s[S_SP] + 1) & 0xFF

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..jit.target import address, as_ram, as_screen, as_state, device, unit
+from ..jit.target import address, as_ram, as_screen, as_state, compiled, unit
 from .cartridge import cart_read
 from .cpu_fast import run
 from .layout import *
@@ -19,7 +19,7 @@ LONG_AGO = -(1 << 28)  # clocks: further back than any store is compared with
 MOST_INSTRUCTIONS = 25_000  # in one frame; a program that needs more leaves the frame unfinished
 
 
-@device
+@compiled
 def power(s, ram, mt):
     """Power-on values; RAM comes from the system's random generator."""
     for k in range(S_SIZE):
@@ -31,7 +31,7 @@ def power(s, ram, mt):
     s[S_DPC_RANDOM] = 1
 
 
-@device
+@compiled
 def reset(s, ram, rom, prop, log, screen, mt):
     """The reset line: RAM, the paddles' positions and an unfinished frame survive it."""
     partial, greyed, buffer = s[S_PARTIAL], s[S_GREYED], s[S_BUFFER]
@@ -65,7 +65,7 @@ def reset(s, ram, rom, prop, log, screen, mt):
     s[S_PC] |= s[S_LATCH] << 8
 
 
-@device
+@compiled
 def begin_frame(s, ram, prop):
     """Swap the buffers and count cycles from 0 again; line 0 is the one in which the last frame ended."""
     s[S_BUFFER] ^= 1
@@ -90,7 +90,7 @@ def begin_frame(s, ram, prop):
             s[k] = (s[k] & 0xFE) | s[S_LOSS]
 
 
-@device
+@compiled
 def earlier(s):
     """A frame that goes on and on: call its cycles by smaller numbers, far behind its limit, with all distances kept."""
     by = (s[S_CYCLES] - s[S_ORIGIN] - LATE) // 152 * 152  # whole lines, and whole pairs of them
@@ -103,7 +103,7 @@ def earlier(s):
         s[S_FINISH] -= by
 
 
-@device
+@compiled
 def grey_out(s, prop, screen):
     """The rows below the beam of a frame that did not finish."""
     first = max(s[S_LINES] - prop[P_Y_START], 0)
@@ -139,6 +139,6 @@ def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
     return 0
 
 
-@device
+@compiled
 def frame(s, ram, rom, dec, prop, log, screen, draw):
     frame_unit(address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen), draw)

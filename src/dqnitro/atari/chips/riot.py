@@ -3,23 +3,23 @@
 
 from __future__ import annotations
 
-from ..jit.target import as_state, device
+from ..jit.target import as_state, compiled
 from .layout import *
 
 
-@device
+@compiled
 def signed32(value):
     return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-@device
+@compiled
 def elapsed(s_at):
     """Cycles since the timer was written, as the 32-bit counter sees them."""
     s = as_state(s_at)
     return (s[S_CYCLES] - 1 - s[S_SET]) & 0xFFFFFFFF
 
 
-@device
+@compiled
 def timer_read(s_at):
     """INTIM. After the underflow the timer counts single cycles, until a read stops that."""
     s = as_state(s_at)
@@ -37,7 +37,7 @@ def timer_read(s_at):
     return u & 0xFF
 
 
-@device
+@compiled
 def riot_read(s_at, address):
     s = as_state(s_at)
     port = address & 7
@@ -56,7 +56,7 @@ def riot_read(s_at, address):
     return 0
 
 
-@device
+@compiled
 def riot_write(s_at, address, value):
     s = as_state(s_at)
     if address & 0x14 == 0x14:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from numpy import int64, uint32, uint64
 
-from ..jit.target import device
+from ..jit.target import compiled
 
 MT_N, MT_M = 624, 397
 MT_TWISTS = MT_N + 1
@@ -17,7 +17,7 @@ MT_SIZE = MT_N + 2
 TWO_TO_32 = 4294967296.0
 
 
-@device
+@compiled
 def mt_seed(mt, seed):
     """Standard seeding with one 32-bit number."""
     x = int64(seed) & 0xFFFFFFFF
@@ -28,13 +28,13 @@ def mt_seed(mt, seed):
     mt[MT_N], mt[MT_TWISTS] = uint32(MT_N), uint32(0)
 
 
-@device
+@compiled
 def mt_drawn(mt):
     """Numbers drawn since it was seeded."""
     return MT_N * (int64(mt[MT_TWISTS]) - 1) + int64(mt[MT_N])
 
 
-@device
+@compiled
 def mt_restore(mt, seed, draws):
     """As it was after `mt_seed` and that many draws: 2 microseconds, and one for every 624 draws."""
     mt_seed(mt, seed)
@@ -45,7 +45,7 @@ def mt_restore(mt, seed, draws):
         mt[MT_N] = uint32(draws - MT_N * (twists - 1))
 
 
-@device
+@compiled
 def mt_twist(mt):
     for k in range(MT_N):
         y = (int64(mt[k]) & 0x80000000) | (int64(mt[(k + 1) % MT_N]) & 0x7FFFFFFF)
@@ -56,7 +56,7 @@ def mt_twist(mt):
     mt[MT_N], mt[MT_TWISTS] = uint32(0), uint32(int64(mt[MT_TWISTS]) + 1)
 
 
-@device
+@compiled
 def mt_next(mt):
     """The next raw 32-bit number, as a non-negative int64 (signed and unsigned do not mix well in Numba)."""
     at = int64(mt[MT_N])
@@ -72,13 +72,13 @@ def mt_next(mt):
     return y & 0xFFFFFFFF
 
 
-@device
+@compiled
 def mt_double(mt):
     """A number in [0, 1): the raw draw divided by 2**32."""
     return mt_next(mt) / TWO_TO_32
 
 
-@device
+@compiled
 def mt_below(mt, n):
     """An integer in [0, n): multiply and shift, with the rejection that makes it unbiased."""
     bound = uint64(n)

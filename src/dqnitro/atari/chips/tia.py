@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..jit.target import MEETS, as_log, as_state, device, inlined, meet, together, unit, wide
+from ..jit.target import MEETS, as_log, as_state, compiled, inlined, meet, together, unit, wide
 from .layout import *
 from .tia_masks import REVERSED
 from .tia_motion import motion, reset_class, reset_position, wrap
@@ -272,7 +272,7 @@ def middle(mode):
     return 8 if mode == 5 else 16 if mode == 7 else 4
 
 
-@device
+@compiled
 def reset_other(s_at, reg, x, since):
     """RESM0, RESM1, RESBL; `since`: clocks since HMOVE, which can still be moving the object."""
     s = as_state(s_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..jit.target import device
+from ..jit.target import compiled
 from .tia_masks import SECOND, THIRD
 
 # HMOVE in cycles 0..20 moves an object by at least FLOOR[c] to the right; in 55..74 by HMxx + BIAS, never right.
@@ -12,7 +12,7 @@ FLOOR = np.array([-7, -7, -7, -7, -6, -5, -5, -4, -3, -2, -2, -1, 0, 1, 1, 2, 3,
 BIAS = np.array([6, 5, 4, 4, 3, 2, 1, 1, 0, -1, -2, -2, -3, -4, -5, -5, -6, -7, -8, -8], np.int64)
 
 
-@device
+@compiled
 def wrap(position):
     """One step outside 0..159 comes back on the other side."""
     if position < 0:
@@ -22,7 +22,7 @@ def wrap(position):
     return position
 
 
-@device
+@compiled
 def motion(cycle, nibble):
     """Pixels to the right that HMOVE in this cycle of the line moves an object with this HMxx nibble."""
     v = -nibble if nibble < 8 else 16 - nibble
@@ -35,7 +35,7 @@ def motion(cycle, nibble):
     return v
 
 
-@device
+@compiled
 def reset_position(x, in_blank):
     """New position after a strobe at clock x of the line: players 3 (+5), missiles and ball 2 (+4)."""
     if x < 68:
@@ -43,7 +43,7 @@ def reset_position(x, in_blank):
     return (x - 68 + in_blank + 2) % 160
 
 
-@device
+@compiled
 def reset_class(new, old, mode):
     """How the first copy shows after RESPx: -1 strobe fell into the start of a copy, 1 into its pixels, else 0."""
     q = (new - old) % 160

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..jit.target import as_screen, as_state, device, get_word, inlined, put_word
+from ..jit.target import as_screen, as_state, compiled, get_word, inlined, put_word
 from .layout import *
 from .tia_masks import ALL, EXPAND, U0, ball_mask, below, missile_mask, overlap, player_mask, playfield_mask
 
@@ -70,7 +70,7 @@ def refresh(s_at):
     s[S_DIRTY] = 0
 
 
-@device
+@compiled
 def collide(s_at, h0, h1, need):
     """Set the latches in `need` whose objects meet in the pixels h0..h1-1."""
     s = as_state(s_at)
@@ -165,7 +165,7 @@ def draw_pixels(screen_at, buffer, y, h0, h1, bk, pf, p0, p1, f, a, b):
         screen[buffer, y, stop - 1] = (right & keep) | (screen[buffer, y, stop - 1] & ~keep)
 
 
-@device
+@compiled
 def clear_pixels(screen_at, buffer, y, h0, h1):
     screen = as_screen(screen_at)
     for k in range(h0 >> 3, (h1 + 7) >> 3):
@@ -212,7 +212,7 @@ def paint_segment(s_at, screen_at, buffer, y, h0, h1):
     )  # fmt: skip
 
 
-@device
+@compiled
 def evaluate(s_at, screen_at, h0, h1, need, paint):
     """Latches in `need`, and pixels if `paint`, of the pixels h0..h1-1 of the current row."""
     s = as_state(s_at)

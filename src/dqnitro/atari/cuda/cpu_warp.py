@@ -22,7 +22,7 @@ from ..chips.cpu_reference import add_decimal, step_unit, subtract_decimal
 from ..chips.layout import *
 from ..chips.riot import riot_read, riot_write
 from ..chips.tia import log_entry, replay_unit
-from ..jit.target import as_log, as_ram, as_state, as_words, device, inlined, meet, together
+from ..jit.target import as_log, as_ram, as_state, as_words, compiled, inlined, meet, together
 from .microcode import *
 
 # Why a machine leaves the loop: the frame (or the limit of instructions) ends, a rare instruction, the TIA must catch up
@@ -100,7 +100,7 @@ def branches(flag, want, nz, c, v):
     return value == want
 
 
-@device
+@compiled
 def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
     """Instructions until the frame ends or the TIA must catch up; returns why it ended."""
     s, ram, table = as_state(s_at), as_ram(ram_at), as_words(table_at)
@@ -318,7 +318,7 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
     return need
 
 
-@device
+@compiled
 def run(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
     """Instructions until the frame ends, the limit is reached or the CPU jams."""
     s = as_state(s_at)

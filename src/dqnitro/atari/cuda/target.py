@@ -33,12 +33,12 @@ def _rewritten(function: Any) -> Any:
     return function
 
 
-def device(function: Any) -> Any:
+def compiled(function: Any) -> Any:
     return cuda.jit(device=True)(_rewritten(function))
 
 
 def spliced(function: Any) -> Any:
-    return device(function)
+    return compiled(function)
 
 
 def inlined(function: Any) -> Any:

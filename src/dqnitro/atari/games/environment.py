@@ -16,7 +16,7 @@ from ..chips.controls import RESET_DOWN, SELECT_DOWN, centre_paddles, press, rel
 from ..chips.frame import frame, frame_unit, power, reset
 from ..chips.layout import *
 from ..chips.rng import mt_next, mt_seed
-from ..jit.target import address, as_bytes, as_int32, as_log, as_ram, as_screen, as_state, as_words, device, unit
+from ..jit.target import address, as_bytes, as_int32, as_log, as_ram, as_screen, as_state, as_words, compiled, unit
 from . import game_table
 from .game_table import (
     G_SIZE,
@@ -63,7 +63,7 @@ def one_frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, gam
     return int64(rules_step(game, ram, as_int32(g_at)))
 
 
-@device
+@compiled
 def one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, down, draw):
     return one_frame_unit(
         address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen),
@@ -71,7 +71,7 @@ def one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, down, draw):
     )  # fmt: skip
 
 
-@device
+@compiled
 def act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
     """One frame of play; a draw below `sticky` repeats the last action. Nothing happens after the end."""
     if mt_next(mt) >= sticky:
@@ -89,13 +89,13 @@ def act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, dr
     return reward
 
 
-@device
+@compiled
 def between_frames(s, ram, prop):
     """Frames of one run: not all of RAM is looked at in between, but what the rules read; the latch keeps the last byte."""
     s[S_LATCH] = ram[prop[P_LAST_READ]]
 
 
-@device
+@compiled
 def press_reset(s, ram, rom, dec, prop, log, screen, game, g):
     for k in range(4):
         if k > 0:
@@ -104,7 +104,7 @@ def press_reset(s, ram, rom, dec, prop, log, screen, game, g):
     s[S_STICKY_A] = NOOP
 
 
-@device
+@compiled
 def press_select(s, ram, rom, dec, prop, log, screen, game, g, frames):
     """SELECT for some frames, which the rules do not see, then a frame without it."""
     press(s, prop, NOOP, SELECT_SWITCH)
@@ -116,7 +116,7 @@ def press_select(s, ram, rom, dec, prop, log, screen, game, g, frames):
     s[S_TOTAL_FRAMES] += 1
 
 
-@device
+@compiled
 def double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
     """Move down one line of the options screen."""
     before = ram[0x30]
@@ -127,7 +127,7 @@ def double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
         act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
 
 
-@device
+@compiled
 def double_dunk_options(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
     """All options off."""
     press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(1))
@@ -144,7 +144,7 @@ def double_dunk_options(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky
     act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
 
 
-@device
+@compiled
 def choose_mode(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
     """Press SELECT until the default variant of the game is chosen."""
     kind = MODE[game, M_KIND]
@@ -217,13 +217,13 @@ def power_unit(s_at, ram_at, rom_at, dec_at, prop_at, ntsc_at, log_at, screen_at
 # ---- what others call: arrays instead of addresses, a probability instead of a threshold
 
 
-@device
+@compiled
 def threshold(probability):
     """The 32-bit draws below this number are those below the probability."""
     return int64(math.ceil(probability * 4294967296.0))
 
 
-@device
+@compiled
 def act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
     """One frame of play: with probability `sticky` the last action instead. Returns the reward."""
     return act_raw(
@@ -231,7 +231,7 @@ def act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
     )
 
 
-@device
+@compiled
 def start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky):
     """Reset the machine and begin a new game. RAM keeps what the last game left, as on the real console."""
     start_unit(
@@ -240,7 +240,7 @@ def start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, stic
     )  # fmt: skip
 
 
-@device
+@compiled
 def power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system):
     """Power, and the 60 frames by which the television standard is found (with NTSC limits: `ntsc`).
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from numpy import int64
 
-from ..jit.target import device
+from ..jit.target import compiled
 from .game_table import (
     ABOVE,
     BCD,
@@ -44,7 +44,7 @@ from .special_rules import CUBE, HANGMAN, KEPT, QBERT, digits2, signed, twisted
 N_TERMS, N_OVER, N_READY = TERMS.shape[1], OVER.shape[1], READY.shape[1]
 
 
-@device
+@compiled
 def read_as(kind, byte):
     """One byte as a number."""
     if kind == BCD:
@@ -66,7 +66,7 @@ def read_as(kind, byte):
     return signed(byte)
 
 
-@device
+@compiled
 def score_of(game, r):
     total = 0
     for k in range(N_TERMS):
@@ -77,7 +77,7 @@ def score_of(game, r):
     return total
 
 
-@device
+@compiled
 def holds(table, game, rows, r, score):
     """Is any clause of a table's row true? An empty row is false."""
     clause, true = -1, False
@@ -104,19 +104,19 @@ def holds(table, game, rows, r, score):
     return true
 
 
-@device
+@compiled
 def mode_ready(game, r):
     """Has SELECT reached the default game variant?"""
     return holds(READY, game, N_READY, r, int64(0))
 
 
-@device
+@compiled
 def lives_of(game, r):
     byte = int64(r[LIVES[game, 0]])
     return LIVES[game, 4] + LIVES[game, 5] * ((byte & LIVES[game, 2]) >> LIVES[game, 3])
 
 
-@device
+@compiled
 def rules_reset(game, r, g):
     """Forget the last game. Some memories outlive a restart, as they do in ALE: see `G_PREV`."""
     before, raw_lives, reported = g[G_PREV], g[G_RAW_LIVES], g[G_LIVES]
@@ -135,7 +135,7 @@ def rules_reset(game, r, g):
         g[G_RAW_LIVES], g[G_LIVES] = raw_lives, reported
 
 
-@device
+@compiled
 def rules_step(game, r, g):
     """Look at RAM after one frame: updates `g`, returns the reward."""
     score = score_of(game, r)

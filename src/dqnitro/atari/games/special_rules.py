@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numpy import int64
 
-from ..jit.target import device
+from ..jit.target import compiled
 from . import game_table
 from .game_table import G_A, G_B, G_C, G_D, G_E, G_PREV, G_RAW_LIVES, G_REWARD, G_SCORE, G_STARTED, G_TERMINAL
 
@@ -30,18 +30,18 @@ CUBE, PINBALL = _twist("video_cube"), _twist("video_pinball")
 WIZARD, ZAPPER = _twist("wizard_of_wor"), _twist("word_zapper")
 
 
-@device
+@compiled
 def digits2(byte):
     """Two decimal digits; a digit above 9 counts as it stands."""
     return 10 * (byte >> 4) + (byte & 15)
 
 
-@device
+@compiled
 def signed(byte):
     return byte - 256 if byte > 127 else byte
 
 
-@device
+@compiled
 def few_lines(twist, r, g, reward, score, over, lives):
     """The twists of the Atari-57 set that touch lives or the end of a game."""
     if twist == BEAM_RIDER:
@@ -91,13 +91,13 @@ def few_lines(twist, r, g, reward, score, over, lives):
     return reward, score, over, lives
 
 
-@device
+@compiled
 def score_is_title(r):
     """Demon Attack shows its title in the score bytes before a game."""
     return r[0x01] == 0xAB and r[0x03] == 0xCD and r[0x05] == 0xEA
 
 
-@device
+@compiled
 def other_scores(twist, r, g, reward, score, over, lives):
     """Scores that are not a sum of bytes."""
     if twist == KEPT:
@@ -147,7 +147,7 @@ def other_scores(twist, r, g, reward, score, over, lives):
     return reward, score, over, lives
 
 
-@device
+@compiled
 def table_games(twist, r, g, reward, score, over, lives):
     """Board, card and puzzle games."""
     if twist == BACKGAMMON:
@@ -199,7 +199,7 @@ def table_games(twist, r, g, reward, score, over, lives):
     return reward, score, over, lives
 
 
-@device
+@compiled
 def quests(twist, r, g, reward, score, over, lives):
     """Games with goals instead of points."""
     if twist == ADVENTURE:
@@ -219,7 +219,7 @@ def quests(twist, r, g, reward, score, over, lives):
     return reward, score, over, lives
 
 
-@device
+@compiled
 def backgammon(r, g):
     """All pieces of one side are out. A reward stands until the next start, as does the end."""
     out_mine, out_its = -signed(int64(r[0x00])), signed(int64(r[0x0E]))
@@ -239,7 +239,7 @@ def backgammon(r, g):
     return int64(g[G_REWARD]), g[G_TERMINAL] == 1
 
 
-@device
+@compiled
 def checkers(r, g):
     """32 squares in four rows of eight with a gap byte between the rows; a side without pieces has lost."""
     black, white = 0, 0
@@ -257,7 +257,7 @@ def checkers(r, g):
     return int64(g[G_REWARD]), g[G_TERMINAL] == 1
 
 
-@device
+@compiled
 def tic_tac_toe(r, g):
     """A line of four, or a full board of 64."""
     if r[0x7F] == 0xF3 and r[0x7E] == 0x10:
@@ -268,7 +268,7 @@ def tic_tac_toe(r, g):
     return 0, True
 
 
-@device
+@compiled
 def solved_faces(r):
     n = 0
     for face in range(6):
@@ -281,7 +281,7 @@ def solved_faces(r):
     return n
 
 
-@device
+@compiled
 def darkchambers(r, g, score):
     """The end shows as a level or a score that goes back; it stands until the next start."""
     level, over = int64(r[0x55]), g[G_TERMINAL] == 1
@@ -293,7 +293,7 @@ def darkchambers(r, g, score):
     return score - g[G_SCORE], score, over or r[0x4A] & 0x1F == 0
 
 
-@device
+@compiled
 def miniature_golf(r, g):
     """Par minus strokes, paid when the hole changes. Memory: A hole, B par, C hits, D left, E start."""
     left, right, hole = digits2(int64(r[0x07])), digits2(int64(r[0x08])), digits2(int64(r[0x2F]))
@@ -314,7 +314,7 @@ def miniature_golf(r, g):
     return reward, over
 
 
-@device
+@compiled
 def klax_full(r):
     """None of the 25 cells is an empty kind."""
     for k in range(0x33, 0x4C):
@@ -324,7 +324,7 @@ def klax_full(r):
     return True
 
 
-@device
+@compiled
 def twisted(twist, r, g, reward, score, over, lives):
     """All twists; one applies, the others hand through."""
     reward, score, over, lives = few_lines(twist, r, g, reward, score, over, lives)

@@ -1,6 +1,6 @@
 """What turns a plain Python function into machine code: the only place that names a compiler.
 
-Every function of the console is written once, with scalars and arrays only, and decorated with ``device``.
+Every function of the console is written once, with scalars and arrays only, and decorated with ``compiled``.
 Here that means Numba for CPU cores; another target needs another decorator, not other functions.
 
 Numba optimises a function together with all that it calls, again for every caller. The three big ones are therefore
@@ -65,8 +65,8 @@ def _stamp(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _set_stamp(compiled: Any, stamp: str) -> None:
-    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+def _set_stamp(code: Any, stamp: str) -> None:
+    cache_file = getattr(getattr(code, "_cache", None), "_cache_file", None)
     if cache_file is not None and hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = stamp
 
@@ -76,20 +76,20 @@ def _say_once(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _keep(compiled: Any, function: Any) -> None:
+def _keep(code: Any, function: Any) -> None:
     """Let compiled code be kept in Numba's cache, where there is a folder for it."""
     try:
-        compiled.enable_caching()
+        code.enable_caching()
     except RuntimeError:  # neither beside the source nor in the user's own cache folder can anything be written
         _say_once("dqnitro: no folder to keep compiled code in: every start compiles. hint: set NUMBA_CACHE_DIR")
         return
-    _set_stamp(compiled, _stamp(Path(function.__code__.co_filename)))
+    _set_stamp(code, _stamp(Path(function.__code__.co_filename)))
 
 
 _DISPATCHERS: list[Any] = []
 
 
-def _compiled(function: F, **options: Any) -> F:
+def _jit(function: F, **options: Any) -> F:
     dispatcher: Any = numba.njit(**_OPTIONS, **options)(function)
     if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         if _LATER is None:
@@ -98,23 +98,23 @@ def _compiled(function: F, **options: Any) -> F:
     return dispatcher
 
 
-def device(function: F) -> F:
-    """Compile for the CPU, callable from Python and from other device functions."""
-    return _compiled(function)
+def compiled(function: F) -> F:
+    """Compile for the CPU, callable from Python and from other compiled functions."""
+    return _jit(function)
 
 
 def inlined(function: F) -> F:
-    """A `device` function that becomes part of its caller: passing ten arrays costs 50 ns, which a loop feels."""
-    return _compiled(function, forceinline=True)
+    """A `compiled` function that becomes part of its caller: passing ten arrays costs 50 ns, which a loop feels."""
+    return _jit(function, forceinline=True)
 
 
 def spliced(function: F) -> F:
-    """A `device` function whose lines become the caller's before anything is compiled.
+    """A `compiled` function whose lines become the caller's before anything is compiled.
 
     Numba optimises what a function calls again with it, level by level; a large function saves as many seconds as it
     has large ones below it when it is no level of its own.
     """
-    return _compiled(function, inline="always")
+    return _jit(function, inline="always")
 
 
 _UNITS: list[CFunc] = []
@@ -139,45 +139,45 @@ def keep(dispatcher: Any) -> None:
     _keep(dispatcher, dispatcher.py_func)
 
 
-def _is_cached(compiled: Any) -> bool:
-    cache_file = getattr(compiled._cache, "_cache_file", None)
+def _is_cached(code: Any) -> bool:
+    cache_file = getattr(code._cache, "_cache_file", None)
     return cache_file is not None and bool(cache_file._load_index())
 
 
 _prepared = False
 
 
-def _prepare(compiled: Any) -> None:
+def _prepare(code: Any) -> None:
     """The first unit without code in the cache: have everything compiled, by all cores."""
     global _prepared
     if _prepared:
         return
     _prepared = True
-    folder = getattr(compiled._cache, "cache_path", None)
+    folder = getattr(code._cache, "cache_path", None)
     if folder is None:
         _say_once("dqnitro: compiling the console (about a minute) ...")
         return
     from .parallel_compile import compile_together
 
-    compile_together(Path(folder), lambda: not _is_cached(compiled), _say_once)
+    compile_together(Path(folder), lambda: not _is_cached(code), _say_once)
 
 
 def _unit(function: F) -> F:
     """Compile now (or load from the cache) as a function of its own; all arguments and the result are int64."""
     arguments = (types.int64,) * function.__code__.co_argcount
     options = {"nopython": True, "error_model": "numpy"}
-    compiled = CFunc(function, (arguments, types.int64), locals={}, options=options)
-    _keep(compiled, function)
+    code = CFunc(function, (arguments, types.int64), locals={}, options=options)
+    _keep(code, function)
     symbol = f"dqnitro_{function.__name__}_{_stamp(Path(function.__code__.co_filename))[:16]}"
     if _LATER is not None:
-        _LATER[function.__name__] = compiled
+        _LATER[function.__name__] = code
         llvmlite.binding.add_symbol(symbol, id(_LATER))
     else:
-        if not _is_cached(compiled):
-            _prepare(compiled)
-        compiled.compile()
-        _UNITS.append(compiled)  # keeps the code alive
-        llvmlite.binding.add_symbol(symbol, compiled.address)
+        if not _is_cached(code):
+            _prepare(code)
+        code.compile()
+        _UNITS.append(code)  # keeps the code alive
+        llvmlite.binding.add_symbol(symbol, code.address)
     return types.ExternalFunction(symbol, types.int64(*arguments))  # type: ignore[return-value]
 
 
@@ -262,19 +262,19 @@ def _put_word(s_at, at, word):
 
 # Checks need real arrays with real sizes: there, units are ordinary functions and an array is its own handle.
 CHECKED = BOUNDSCHECK or bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
-unit: Any = device if CHECKED else _unit
-mul32: Any = device(_mul32)
-add32: Any = device(_add32)
-address: Any = device(_same) if CHECKED else intrinsic(_address_typed)
-as_state: Any = device(_same if CHECKED else _as_state)
-as_bytes: Any = device(_same if CHECKED else _as_bytes)
+unit: Any = compiled if CHECKED else _unit
+mul32: Any = compiled(_mul32)
+add32: Any = compiled(_add32)
+address: Any = compiled(_same) if CHECKED else intrinsic(_address_typed)
+as_state: Any = compiled(_same if CHECKED else _as_state)
+as_bytes: Any = compiled(_same if CHECKED else _as_bytes)
 as_ram, as_log = as_bytes, as_state
 get_word: Any = inlined(_get_word)
 put_word: Any = inlined(_put_word)
 MEETS = False  # a core has one machine at a time
-together: Any = device(_together)
-meet: Any = device(_meet)
-wide = device  # needs numbers of 64 bits, whatever a target does with the others
-as_words: Any = device(_same if CHECKED else _as_words)
-as_int32: Any = device(_same if CHECKED else _as_int32)
-as_screen: Any = device(_same if CHECKED else _as_screen)
+together: Any = compiled(_together)
+meet: Any = compiled(_meet)
+wide = compiled  # needs numbers of 64 bits, whatever a target does with the others
+as_words: Any = compiled(_same if CHECKED else _as_words)
+as_int32: Any = compiled(_same if CHECKED else _as_int32)
+as_screen: Any = compiled(_same if CHECKED else _as_screen)

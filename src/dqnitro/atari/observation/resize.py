@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy import float32, int32, int64, uint8, uint64
 
-from ..jit.target import device, inlined
+from ..jit.target import compiled, inlined
 from .resize_opencv import float_pixel, resize_gray
 from .resize_plan import INTEGER, LANES, WIDTH, WORDS, Plan, plan
 
@@ -143,7 +143,7 @@ def finish_row(total, columns, out, at, step):
     return tie != 0
 
 
-@device
+@compiled
 def settle_ties(p, dy, columns, raw, source, out, at, step):
     total = p.total
     for x in range(p.out_width):
@@ -163,7 +163,7 @@ def repeat_row(out, at, stride, step):
             out[at + x] = out[at + x - stride]
 
 
-@device
+@compiled
 def resize_codes(p, a, a64, b, b64, lut, c, raw, source, scratch, out, at, step):
     """The brighter of two screens of colour codes (pass one twice for a single one), resized into `out`.
 

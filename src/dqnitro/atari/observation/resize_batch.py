@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..jit.target import device
+from ..jit.target import compiled
 from .resize import Plan, make_scratch, plan, resize_codes
 
 
-@device
+@compiled
 def resize_all(p, codes, words, lut, raw, source, scratch, out):
     """Screens of colour codes (and the same bytes as 8-pixel words) into rows of `out`, a flat picture each."""
     for i in range(len(codes)):

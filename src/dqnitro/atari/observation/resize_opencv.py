@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from numpy import float32, int64, uint8
 
-from ..jit.target import add32, device, mul32
+from ..jit.target import add32, compiled, mul32
 from .resize_plan import COPY, FLOAT, HALVES, INTEGER, LINEAR, WIDTH
 
 
-@device
+@compiled
 def round_half_even(v):
     """A non-negative float to the nearest integer, ties to even; at most 255."""
     n = int64(v)
@@ -18,7 +18,7 @@ def round_half_even(v):
     return min(n, 255)
 
 
-@device
+@compiled
 def float_pixel(p, dy, x, raw, source):
     """One output pixel in float32, first along the rows, then down; row y of the picture is `raw[source[y]]`."""
     total = float32(0.0)
@@ -32,7 +32,7 @@ def float_pixel(p, dy, x, raw, source):
     return round_half_even(total)
 
 
-@device
+@compiled
 def block_pixel(p, dy, x, raw, source):
     """Whole blocks of pixels: an integer sum, rounded once; blocks of 2x2 round halves up."""
     ny, nx = p.height // p.out_height, WIDTH // p.out_width
@@ -45,7 +45,7 @@ def block_pixel(p, dy, x, raw, source):
     return round_half_even(float32(float32(s) * float32(float32(1.0) / float32(nx * ny))))
 
 
-@device
+@compiled
 def linear_pixel(p, dy, x, raw, source):
     """Bilinear in fixed point, with the two truncations of OpenCV's vertical pass."""
     s0, s1 = p.x_first[x], min(p.x_first[x] + 1, WIDTH - 1)
@@ -58,7 +58,7 @@ def linear_pixel(p, dy, x, raw, source):
     return min((v + 2) >> 2, 255)
 
 
-@device
+@compiled
 def resize_gray(p, raw, source, out, at, step):
     """A grey picture (row y is `raw[source[y]]`) resized into every `step`-th byte of `out`, from `at` on."""
     kind = p.kind

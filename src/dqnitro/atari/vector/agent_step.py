@@ -24,7 +24,7 @@ from ..chips.layout import (
 from ..chips.rng import mt_below, mt_seed
 from ..games.environment import act, power_on, start_game
 from ..games.game_table import FIRE, G_LIVES, G_TERMINAL, NOOP
-from ..jit.target import device, spliced
+from ..jit.target import compiled, spliced
 from ..observation.resize import resize_codes, resize_gray
 from ..observation.resize_plan import WIDTH
 
@@ -65,7 +65,7 @@ def show_stale(p, luts, screen, raw, source, frame, channels):
         resize_gray(p, raw[c], source, frame, c, channels)
 
 
-@device
+@compiled
 def start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed):
     """Start a game. A seed switches power off and on first."""
     game = o[O_GAME]
@@ -77,7 +77,7 @@ def start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops,
     start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
 
 
-@device
+@compiled
 def get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e, o, sticky):
     """After the start: press FIRE where it is an action, wait some frames; then it is the agent's turn."""
     game, always = o[O_GAME], prop[P_ALWAYS_DRAW]
@@ -92,14 +92,14 @@ def get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e
     e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
 
 
-@device
+@compiled
 def keep_screen(screen, spare):
     for y in range(screen.shape[0]):
         for k in range(WORDS):
             spare[y, k] = screen[y, k]
 
 
-@device
+@compiled
 def stack_into(frames, slot, out):
     """The stack in order of time: `slot` is the newest frame."""
     n, size = frames.shape
@@ -110,7 +110,7 @@ def stack_into(frames, slot, out):
             to[x] = frame[x]
 
 
-@device
+@compiled
 def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action, strength):
     """The frames of one step, without its picture. Returns reward, ended, cut, view, other.
 
@@ -151,7 +151,7 @@ def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action
     return reward, ended, cut, view, other
 
 
-@device
+@compiled
 def begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, e, o, sticky, seed):
     """A new game, ready for its first step."""
     start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)

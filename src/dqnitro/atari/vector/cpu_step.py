@@ -6,7 +6,7 @@ from numpy import int32, uint8
 
 from ..chips.layout import S_BUFFER, S_EPISODE_FRAMES, S_TOTAL_FRAMES
 from ..games.game_table import G_LIVES
-from ..jit.target import device, spliced
+from ..jit.target import compiled, spliced
 from .agent_step import (
     E_OVER,
     E_SLOT,
@@ -107,7 +107,7 @@ def serve(b, m, command, seed, action, strength, memory, game, room, obs, final_
     terminated[b], truncated[b] = ended, cut
 
 
-@device
+@compiled
 def run(
     order, ids, commands, seeds, actions, strengths,
     state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_,

@@ -19,7 +19,7 @@ from numpy import int64
 from ..chips.layout import ROWS, S_SIZE, WORDS
 from ..chips.rng import MT_SIZE, mt_drawn, mt_seed
 from ..games.game_table import G_SIZE
-from ..jit.target import CHECKED, address, device
+from ..jit.target import CHECKED, address, compiled
 from .work_queue import _load, _store
 
 EMPTY, TAKEN, READY = range(3)
@@ -83,12 +83,12 @@ def _claim_alone(flag):
     return free
 
 
-get_flag: Any = device(_get_alone if CHECKED else _get)
-set_flag: Any = device(_set_alone if CHECKED else _set)
-claim: Any = device(_claim_alone if CHECKED else _claim)
+get_flag: Any = compiled(_get_alone if CHECKED else _get)
+set_flag: Any = compiled(_set_alone if CHECKED else _set)
+claim: Any = compiled(_claim_alone if CHECKED else _claim)
 
 
-@device
+@compiled
 def copy_rows(of, to, rows):
     """Flat, so that it becomes one call of the fastest copy there is."""
     a, b = of.reshape(of.size), to.reshape(to.size)
@@ -96,7 +96,7 @@ def copy_rows(of, to, rows):
         b[k] = a[k]
 
 
-@device
+@compiled
 def move(s, ram, g, generator, screen, to_s, to_ram, to_g, to_generator, to_screen):
     """All of a machine. (One function for both ways: each more is a fifth of a second of compiling.)"""
     for k in range(S_SIZE):
@@ -111,7 +111,7 @@ def move(s, ram, g, generator, screen, to_s, to_ram, to_g, to_generator, to_scre
         copy_rows(screen[b], to_screen[b], ROWS)
 
 
-@device
+@compiled
 def start_from(first, seed, s, ram, g, mt_machine, mt, mt_noops, screen):
     """Put a machine at the start, seeded; False: it is not known yet."""
     if get_flag(first.flag) != READY:
@@ -122,7 +122,7 @@ def start_from(first, seed, s, ram, g, mt_machine, mt, mt_noops, screen):
     return True
 
 
-@device
+@compiled
 def keep_start(first, s, ram, g, mt_machine, mt, screen):
     """Remember the start of a machine, if nobody else does and no number was drawn from its seeded generator."""
     if get_flag(first.flag) != EMPTY or not claim(first.flag) or mt_drawn(mt) > 0:

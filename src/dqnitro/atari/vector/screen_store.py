@@ -23,7 +23,7 @@ from numpy import int16, int64, uint64
 
 from ..chips.rng import mt_drawn, mt_restore
 from ..games.environment import SYSTEM_SEED
-from ..jit.target import device
+from ..jit.target import compiled
 from ..observation.resize_plan import WIDTH
 
 # What a machine remembers: the screens of the last picture (`K_OTHER` may be `SPARE`, the third one), how many rows are in
@@ -39,7 +39,7 @@ def room(height: int) -> int:
     return -(-(SCREENS * height + 1) // ROWS_IN_PAGES) * ROWS_IN_PAGES
 
 
-@device
+@compiled
 def pack(screens, kept, where, rows):
     """Keep the thread's screens, the third one only if the picture was made of it.
 
@@ -65,7 +65,7 @@ def pack(screens, kept, where, rows):
     kept[K_ROWS] = n
 
 
-@device
+@compiled
 def unpack(where, rows, screen):
     """The two screens of a machine, as they were packed."""
     for c in range(2):
@@ -76,7 +76,7 @@ def unpack(where, rows, screen):
                 here[k] = there[k]
 
 
-@device
+@compiled
 def recall(kept, where, rows, luts, raw, source, channels):
     """The picture of the last step, from the screens that it was made of."""
     codes = rows.view(np.uint8)
@@ -88,7 +88,7 @@ def recall(kept, where, rows, luts, raw, source, channels):
         source[y] = y
 
 
-@device
+@compiled
 def take_generators(kept, seed, machine, noops):
     """Before a new game; a seed begins both anew."""
     if seed >= 0:
@@ -97,6 +97,6 @@ def take_generators(kept, seed, machine, noops):
     mt_restore(noops, kept[K_NOOP_SEED], kept[K_NOOP_DRAWS])
 
 
-@device
+@compiled
 def keep_generators(kept, machine, noops):
     kept[K_MACHINE_DRAWS], kept[K_NOOP_DRAWS] = mt_drawn(machine), mt_drawn(noops)

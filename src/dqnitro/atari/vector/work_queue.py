@@ -26,7 +26,7 @@ from numba.core import types
 from numba.extending import intrinsic
 from numpy import int64
 
-from ..jit.target import address, device
+from ..jit.target import address, compiled
 
 # Words of `control`. What different threads write all the time lies in cache lines of its own (16 words; fetched in pairs).
 LINE = 16
@@ -96,23 +96,23 @@ def _nothing(at, number):
     """There is no futex here: Python wakes, and asks again and again."""
 
 
-sleep: Any = device(_sleep if NATIVE else _nothing)
-wake: Any = device(_wake if NATIVE else _nothing)
+sleep: Any = compiled(_sleep if NATIVE else _nothing)
+wake: Any = compiled(_wake if NATIVE else _nothing)
 
 
-@device
+@compiled
 def slot_at(control, job):
     """Address of the slot of a job."""
     return address(control) + 8 * (C_WORDS + (job % control[C_SLOTS]) * control[C_STRIDE])
 
 
-@device
+@compiled
 def end_of(queue, threads, long, size):
     """Queue 0 has the first `long` places, the others share the rest."""
     return long + queue * (size - long) // threads
 
 
-@device
+@compiled
 def publish(control, size, long, others, last):
     """The slot of the next job has its addresses: hand its places out; the first `long` take long.
 
@@ -136,7 +136,7 @@ def publish(control, size, long, others, last):
         wake(at + 8 * C_LAST, int64(1))
 
 
-@device
+@compiled
 def any_left(control, job):
     slot, most = slot_at(control, job), int64(0)
     for queue in range(control[C_THREADS] + 1):
@@ -144,7 +144,7 @@ def any_left(control, job):
     return most > 0
 
 
-@device
+@compiled
 def next_job(control, me, seen, stay):
     """The first job from number `seen` on that may have places left; sleeps until there is one, or gives -1: go.
 
@@ -167,7 +167,7 @@ def next_job(control, me, seen, stay):
         sleep(bed, asleep)
 
 
-@device
+@compiled
 def take(control, slot, me):
     """A place of the job that nobody else gets; -1: all are taken."""
     threads = control[C_THREADS]
@@ -183,20 +183,20 @@ def take(control, slot, me):
     return int64(-1)
 
 
-@device
+@compiled
 def finish(slot):
     """A place is done; the last one wakes those who wait for the job."""
     if _add(slot + 8 * J_UNFINISHED, int64(-1)) == 1 and _load(slot + 8 * J_WAITED) != 0:
         wake(slot + 8 * J_UNFINISHED, int64(1 << 30))
 
 
-@device
+@compiled
 def unfinished(control, job):
     """Places of a job that are not done."""
     return _load(slot_at(control, job) + 8 * J_UNFINISHED)
 
 
-@device
+@compiled
 def wait(control, job):
     """Until a job is done, asleep."""
     word = slot_at(control, job) + 8 * J_UNFINISHED
@@ -208,7 +208,7 @@ def wait(control, job):
         sleep(word, left)
 
 
-@device
+@compiled
 def abandon(control):
     """Give up: every place that is left counts as done, so that nobody waits for ever."""
     job = next_job(control, int64(0), int64(0), False)
@@ -219,7 +219,7 @@ def abandon(control):
         job = next_job(control, int64(0), job, False)
 
 
-@device
+@compiled
 def close(control):
     """Threads end when no job has places left. Counts as a job without places: a thread about to sleep must see a change."""
     at = address(control)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy import int64
 
 from ..jit.target import _pointer as pointer
-from ..jit.target import address, carray, device
+from ..jit.target import address, carray, compiled
 from .agent_step import O_FRAME_BYTES, O_STACK, R_SIZE
 from .cpu_step import serve
 from .work_queue import J_DATA, J_LEFT, J_SIZE, finish, next_job, slot_at, take
@@ -16,7 +16,7 @@ from .work_queue import J_DATA, J_LEFT, J_SIZE, finish, next_job, slot_at, take
 assert J_DATA + D_SIZE <= J_LEFT
 
 
-@device
+@compiled
 def place(control, job, order, ids, commands, seeds, actions, strengths, obs, final_obs, results, flags):
     """Write where a batch's arrays are into the slot of a job. Somebody has to keep the arrays until it is done."""
     at = (slot_at(control, job) - address(control)) // 8 + J_DATA
@@ -27,7 +27,7 @@ def place(control, job, order, ids, commands, seeds, actions, strengths, obs, fi
     control[at + D_RESULTS], control[at + D_FLAGS] = address(results), address(flags)
 
 
-@device
+@compiled
 def work(
     control, me, stay,
     state, ram_, g_, mt_, mt_machine_, mt_noops_, e_, frames_, raw_, source_, kept_, where_, rows_,
