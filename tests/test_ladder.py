@@ -130,7 +130,7 @@ OWN = Config(runner="hybrid", wrappers=("no-grad", "fused-adam", "bfloat16", "ow
     ],
 )
 def test_settings_that_own_kernels_is_not_written_for_are_compiled_instead(changes, why, monkeypatch):
-    monkeypatch.setattr(sys.modules["dqnitro.ladder.rung"], "needs_triton", lambda c: None)
+    monkeypatch.setattr(sys.modules["dqnitro.requirements"], "needs_triton", lambda c: None)
     config, rungs, said = fitted(OWN.replace(**changes), ("console", "own-kernels"))
     assert said is not None and why in said
     assert rungs == ("console", "compile")
@@ -138,7 +138,7 @@ def test_settings_that_own_kernels_is_not_written_for_are_compiled_instead(chang
 
 
 def test_settings_that_own_kernels_is_written_for_stay(monkeypatch):
-    monkeypatch.setattr(sys.modules["dqnitro.ladder.rung"], "needs_triton", lambda c: None)
+    monkeypatch.setattr(sys.modules["dqnitro.requirements"], "needs_triton", lambda c: None)
     assert fitted(OWN.replace(dueling=True, double=True, n_step=5), ("own-kernels",)) == (
         OWN.replace(dueling=True, double=True, n_step=5), ("own-kernels",), None,
     )  # fmt: skip

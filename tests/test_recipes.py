@@ -13,8 +13,8 @@ from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
 from dqnitro.ladder import RUNGS
-from dqnitro.ladder.rung import needs_bfloat16, needs_compiler, runner_needs
 from dqnitro.recipes import ON_GPU, Here
+from dqnitro.requirements import needs_bfloat16, needs_compiler, runner_needs
 
 H200 = Here(16, "NVIDIA H200")
 

@@ -16,8 +16,8 @@ from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.ladder.rung import on_gpu
 from dqnitro.learn.learner import build_network, head_spec
+from dqnitro.requirements import on_gpu
 from dqnitro.seeds.folder import is_seeds
 
 FRESH_SEED = 0x5EED  # games of `play` are none of those the agent trained on

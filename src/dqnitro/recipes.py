@@ -63,7 +63,7 @@ def this_machine() -> Here:
     import torch
 
     from dqnitro.host import usable_cores
-    from dqnitro.ladder.rung import needs_cuda_console
+    from dqnitro.requirements import needs_cuda_console
 
     if not torch.cuda.is_available():
         return Here(usable_cores())

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import datetime
-import json
 import math
 import os
 import pathlib
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,9 +16,11 @@ from dqnitro.clock import Every
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink
-from dqnitro.host import provenance
+from dqnitro.files import now_text
 from dqnitro.loop import Agent, Tick, get_state, set_state
 from dqnitro.run import make_run
+from dqnitro.run_folder import RunFolder
+from dqnitro.signals import Signals
 
 LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s")  # may change on resume
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "SIGINT": 130, "SIGTERM": 143}
@@ -58,113 +55,6 @@ class Result:
         out["run_dir"] = str(self.run_dir) if self.run_dir else None
         out["env_id"], out["seed"] = self.config.env_id, self.config.seed
         return out
-
-
-class Signals:
-    """Remembers the first SIGINT or SIGTERM; the loop looks between two ticks. A second one ends the process at once."""
-
-    def __init__(self) -> None:
-        self.caught: str | None = None
-
-    def _on(self, number: int, _frame: Any) -> None:
-        self.caught = signal.Signals(number).name
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
-
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[Signals]:
-        if threading.current_thread() is not threading.main_thread():
-            yield self  # Python delivers signals to the main thread only
-            return
-        old = {s: signal.signal(s, self._on) for s in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield self
-        finally:
-            for s, handler in old.items():
-                signal.signal(s, handler)
-
-
-def write_json(path: pathlib.Path, data: Any) -> None:
-    """Atomic: a reader sees the old file or the new one."""
-    tmp = path.with_name(f".{path.name}.{os.getpid()}")
-    tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
-    tmp.replace(path)
-
-
-class RunFolder:
-    """The files of a run on disk."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self.path = path
-
-    @staticmethod
-    def create(path: pathlib.Path, config: Config, recipe: str, rungs: Sequence[str]) -> RunFolder:
-        if path.exists() and any(path.iterdir()):
-            raise ConfigError(f"{path} is not empty", f"--resume {path} goes on with it; --run-dir takes a new name")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            write_json(
-                path / "config.json",
-                {
-                    "recipe": recipe,
-                    "rungs": list(rungs),
-                    "config": config.to_dict(),
-                    "started": now_text(),
-                    **provenance(),
-                },
-            )
-        except OSError as e:
-            raise ConfigError(
-                f"cannot write the run folder {path} ({e.strerror})", "give another one with --run-dir"
-            ) from e
-        return RunFolder(path)
-
-    def discard(self) -> None:
-        """Take back what `create` made: a run that could not begin leaves nothing behind."""
-        (self.path / "config.json").unlink(missing_ok=True)
-        for folder in (self.path, self.path.parent):
-            with contextlib.suppress(OSError):  # not empty: it was there before, or others use it
-                folder.rmdir()
-
-    def lock(self) -> None:
-        """One process per run; a dead owner does not count."""
-        state = self.read_summary()
-        pid = state.get("pid")
-        if state.get("state") == "running" and pid != os.getpid() and pid_alive(pid):
-            raise CheckpointError(f"{self.path} is being trained by process {pid}", "stop that one first")
-
-    def read_summary(self) -> dict[str, Any]:
-        try:
-            return json.loads((self.path / "summary.json").read_text())
-        except (OSError, ValueError):
-            return {}
-
-    def write_summary(self, state: str, **facts: Any) -> None:
-        write_json(self.path / "summary.json", {"state": state, "pid": os.getpid(), "updated": now_text(), **facts})
-
-
-def pid_alive(pid: Any) -> bool:
-    import psutil
-
-    return isinstance(pid, int) and psutil.pid_exists(pid)
-
-
-def now_text() -> str:
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
-
-def file_stem(env_id: str) -> str:
-    """A game's or environment's name, fit for a file."""
-    return "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in env_id)
-
-
-def new_run_dir(config: Config, recipe: str, root: pathlib.Path, seeds: str = "") -> pathlib.Path:
-    """runs/pong-auto-s1-20260131-120000 (of several seeds: -s1-8-), with a number behind it if that is taken."""
-    stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = f"{file_stem(config.env_id)}-{recipe}-{seeds or f's{config.seed}'}-{stamp}"
-    path, k = root / name, 2
-    while path.exists():
-        path, k = root / f"{name}-{k}", k + 1
-    return path
 
 
 def train(

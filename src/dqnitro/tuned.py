@@ -70,8 +70,8 @@ def _read() -> dict[str, Any]:
 
 
 def _write(machines: dict[str, Any]) -> None:
+    from dqnitro.files import write_json
     from dqnitro.lab.store import plain
-    from dqnitro.session import write_json
 
     file = path()
     try:

@@ -48,8 +48,8 @@ def measure(args: Any, steps: int) -> dict[str, Any]:
     """The result with all that says where it comes from."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch is imported: its profiler talks to itself on stderr
     from dqnitro import recipes
+    from dqnitro.files import file_stem
     from dqnitro.ladder import fitted
-    from dqnitro.session import file_stem
 
     changes = {k: v for k, v in config_changes(args).items() if k != "max_steps"}
     config = recipes.plan(args.recipe, args.game).config(tuple(args.without), tuple(args.also)).replace(**changes)

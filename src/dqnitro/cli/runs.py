@@ -82,7 +82,8 @@ def describe_seeds(path: pathlib.Path, runs: list[dict[str, Any]]) -> dict[str, 
 def describe(path: pathlib.Path) -> dict[str, Any]:
     """A run in a few facts; a damaged file costs its facts, not the list."""
     from dqnitro.checkpoint import complete
-    from dqnitro.session import RunFolder, pid_alive
+    from dqnitro.files import pid_alive
+    from dqnitro.run_folder import RunFolder
 
     try:
         head = json.loads((path / "config.json").read_text())

@@ -52,8 +52,8 @@ def train_seeds(args: argparse.Namespace) -> int:
 def _created(args: argparse.Namespace) -> SeedsFolder:
     config, rungs = planned(args)
     seeds = seed_range(config.seed, args.seeds)
+    from dqnitro.run_folder import new_run_dir
     from dqnitro.seeds.allocation import find_room, share
-    from dqnitro.session import new_run_dir
 
     mine = share(config, len(seeds), find_room(config), args.at_once or 0)
     config = config.replace(torch_threads=mine.torch_threads, env_threads=mine.env_threads)
@@ -74,7 +74,7 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
         raise ConfigError(
             "--seeds does not go with --resume", "a folder of seeds already says which; start another for more"
         )
-    from dqnitro.session import RunFolder
+    from dqnitro.run_folder import RunFolder
 
     path, changes = pathlib.Path(args.resume), config_changes(args)
     RunFolder(path).lock()
@@ -86,7 +86,8 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
 
 def _follow(team: Team, folder: SeedsFolder, block: Block) -> tuple[str | None, float]:
     """Until all are through: what stopped them, if anything did, and how long it took."""
-    from dqnitro.session import RunFolder, Signals
+    from dqnitro.run_folder import RunFolder
+    from dqnitro.signals import Signals
 
     RunFolder(folder.path).write_summary("running", env_id=folder.config.env_id)
     begun = time.monotonic()
@@ -157,7 +158,8 @@ def _line(r: Mapping[str, Any]) -> str:
 
 
 def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float, as_json: bool) -> int:
-    from dqnitro.session import EXIT_CODES, RunFolder
+    from dqnitro.run_folder import RunFolder
+    from dqnitro.session import EXIT_CODES
 
     runs = [_facts(folder, team, s) for s in folder.seeds]
     failed = [r for r in runs if r["exit_code"] and r["state"] not in ("stopped", "waiting")]

@@ -106,7 +106,8 @@ def check_resume(args: argparse.Namespace) -> None:
 
 def _start(args: argparse.Namespace) -> Any:
     config, rungs = planned(args)
-    from dqnitro.session import new_run_dir, train
+    from dqnitro.run_folder import new_run_dir
+    from dqnitro.session import train
 
     run_dir = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, pathlib.Path("runs"))
     note(f"{config.env_id}, recipe {args.recipe}" + (f" ({', '.join(rungs)})" if rungs else "") + f" -> {run_dir}")
@@ -134,8 +135,9 @@ def _resume(args: argparse.Namespace) -> Any:
 
 def afterwards(result: Any, eval_games: int, film: bool) -> dict[str, Any]:
     """On solving: the score over fresh games. At any proper end: a video of one."""
+    from dqnitro.files import write_json
     from dqnitro.play import record, score
-    from dqnitro.session import RunFolder, write_json
+    from dqnitro.run_folder import RunFolder
 
     facts: dict[str, Any] = {}
     run_dir: pathlib.Path = result.run_dir

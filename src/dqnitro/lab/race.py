@@ -21,7 +21,7 @@ from dqnitro.lab.interleave import interleave, threads_put_back
 from dqnitro.ladder import fitted
 from dqnitro.loop import PHASES
 from dqnitro.run import make_run
-from dqnitro.session import Signals
+from dqnitro.signals import Signals
 
 FILL_STEPS = 500  # enough to sample from
 CAPACITY = 5_000  # transitions; a replay's size changes its memory, hardly its speed, and every racer keeps its own

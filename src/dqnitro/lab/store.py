@@ -42,7 +42,7 @@ def plain(value: Any) -> Any:
 
 def default_path(what: str, game: str, folder: pathlib.Path) -> pathlib.Path:
     """ladders/pong-20260131-120000.json, with a number behind it if that is taken."""
-    from dqnitro.session import file_stem
+    from dqnitro.files import file_stem
 
     stamp, name = datetime.datetime.now().strftime("%Y%m%d-%H%M%S"), file_stem(game)
     stem = f"{name}-{stamp}" if folder.name.startswith(what) else f"{what}-{name}-{stamp}"
@@ -54,7 +54,7 @@ def default_path(what: str, game: str, folder: pathlib.Path) -> pathlib.Path:
 
 def save(path: pathlib.Path, result: dict[str, Any]) -> None:
     """Atomic: a reader sees the old file or the new one."""
-    from dqnitro.session import write_json
+    from dqnitro.files import write_json
 
     if path.is_dir():
         raise ConfigError(f"--out {path} is a folder", f"name a file: --out {path / 'result.json'}")

@@ -19,7 +19,7 @@ from dqnitro.intervals import Interval, rate_interval, ratio_interval
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.store import header
 from dqnitro.ladder import RUNGS, climb, in_force
-from dqnitro.ladder.rung import runner_needs
+from dqnitro.requirements import runner_needs
 
 START = "as it is"
 TOGETHER = "together"

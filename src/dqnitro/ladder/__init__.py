@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
-from dqnitro.ladder.rung import Promise, Rung, own_kernels_need
+from dqnitro.ladder.rung import Promise, Rung
 from dqnitro.ladder.rungs import RUNGS
+from dqnitro.requirements import own_kernels_need
 
 __all__ = [
     "RUNGS",

@@ -9,11 +9,18 @@ from __future__ import annotations
 from dqnitro.ladder.rung import (
     Rung,
     all_on_gpu,
-    atari_only,
     distinct,
     envs_and_batch,
-    first_reason,
     in_processes,
+    one_thread_each,
+    setting,
+    split_in_two,
+    with_wrapper,
+    without_wrapper,
+)
+from dqnitro.requirements import (
+    atari_only,
+    first_reason,
     needs_bfloat16,
     needs_compiler,
     needs_console,
@@ -35,11 +42,6 @@ from dqnitro.ladder.rung import (
     needs_two_cores,
     needs_two_gpus,
     needs_uniform_samples,
-    one_thread_each,
-    setting,
-    split_in_two,
-    with_wrapper,
-    without_wrapper,
 )
 
 ENVS = ("two-envs", "three-envs", "four-envs", "six-envs", "eight-envs")

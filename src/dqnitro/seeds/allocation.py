@@ -39,7 +39,7 @@ def find_room(config: Config) -> Room:
     import torch
 
     from dqnitro.host import usable_cores
-    from dqnitro.ladder.rung import on_gpu
+    from dqnitro.requirements import on_gpu
 
     on_card = torch.cuda.is_available() and (on_gpu(config) or config.runner == "device")
     card = torch.cuda.get_device_properties(0).total_memory if on_card else 0

@@ -53,8 +53,8 @@ class SeedsFolder:
     def create(
         path: pathlib.Path, config: Config, seeds: Sequence[int], recipe: str, rungs: Sequence[str], at_once: int
     ) -> SeedsFolder:
+        from dqnitro.files import now_text, write_json
         from dqnitro.host import provenance
-        from dqnitro.session import now_text, write_json
 
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(f"{path} is not empty", f"--resume {path} goes on with it; --run-dir takes a new name")
@@ -90,7 +90,8 @@ class SeedsFolder:
 
     def changed(self, changes: dict[str, Any], at_once: int) -> SeedsFolder:
         """With other limits, also on disk: seeds that have not begun start with them."""
-        from dqnitro.session import LIMITS, write_json
+        from dqnitro.files import write_json
+        from dqnitro.session import LIMITS
 
         for name in changes:
             if name not in LIMITS:
@@ -108,7 +109,7 @@ class SeedsFolder:
 
     def summary(self, seed: int) -> dict[str, Any]:
         """How a seed's run stands, as its own process wrote it last; empty where it has not begun."""
-        from dqnitro.session import RunFolder
+        from dqnitro.run_folder import RunFolder
 
         return RunFolder(self.run_dir(seed)).read_summary()
 

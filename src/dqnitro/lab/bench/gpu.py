@@ -25,7 +25,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.intervals import mean_interval, rate_interval
 from dqnitro.lab.bench.console import GAMES
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Rate, gpu
-from dqnitro.ladder.rung import MOST_TOGETHER
+from dqnitro.requirements import MOST_TOGETHER
 
 TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "gopher", "hero", "road_runner")
 MACHINES = (256, 1024, 8192, 32768, 131072)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dqnitro.dqn import Batch
 from dqnitro.errors import ConfigError
-from dqnitro.ladder.rung import MOST_TOGETHER, own_kernels_need
+from dqnitro.requirements import MOST_TOGETHER, own_kernels_need
 
 if TYPE_CHECKING:
     from dqnitro.learn.gpu.fused_update import OwnKernels
