@@ -29,7 +29,7 @@ def test_there_is_a_vector_and_an_image_example() -> None:
 
 
 def test_the_table_of_settings_tells_the_truth() -> None:
-    section = PAGE.split("## The settings")[1].split("## The parts")[0]
+    section = PAGE.split("## The settings")[1].split("## Environment backends")[0]
     rows = re.findall(r"^\| `(\w+)` \| ([\w.,]+) \|", section, re.MULTILINE)
     assert len(rows) == 12
     for name, default in rows:

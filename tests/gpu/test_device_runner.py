@@ -17,7 +17,7 @@ from dqnitro.run.gpu.device import DeviceAgent, Graphs, ticks
 from own_kernels_checks import same_weights
 
 pytestmark = pytest.mark.gpu
-PAGE = Path(__file__).parents[2] / "docs" / "gpu.md"
+PAGE = Path(__file__).parents[2] / "docs" / "cuda-console.md"
 
 
 def config(**changes: Any) -> Config:
