@@ -119,7 +119,7 @@ def test_a_word_says_what_it_must_not_do_itself():
     image[16] = 0x07  # SLO
     words = microcode.microcode(image, Console(rom=image.tobytes(), cartridge="4K")._prop)
     notes = words >> 24
-    assert notes[0] == notes[16] == notes[4095] == microcode.BY_THE_WAY
+    assert notes[0] == notes[16] == notes[4095] == microcode.FOR_REFERENCE
     assert notes[3] == notes[20] == 0
     assert notes[6] == (microcode.UNTIL_ZERO << 4) | 7
     assert (words & 0xFF == image).all(), "the table is the ROM as well"

@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-"""Joysticks, paddles and console switches: what an action does to the machine's input lines."""
+"""Joysticks, paddles and console switches: what an action does to the console's input lines."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# Addressing modes. "(a)" is an address, "#" a value in the program, "r" a branch.
+# Addressing modes.
 IMP, IMM, ZP, ZPX, ZPY, ABS, ABX, ABY, IZX, IZY, REL, IND = range(12)
 # Bytes of an instruction by mode.
 LENGTH = np.array([1, 2, 2, 2, 2, 3, 3, 3, 2, 2, 2, 3], np.int64)
@@ -25,6 +25,8 @@ _NAMES = (
 OPERATION = {name: number for number, name in enumerate(_NAMES)}
 FIRST_STORE, FIRST_CHANGE, FIRST_REGISTER = OPERATION["STA"], OPERATION["ASL"], OPERATION["ASLA"]
 
+# How the table below writes a mode: "#" is a value in the program, "z" and "a" a short and a long address, "r" a
+# branch.
 _MODE_NAMES = {
     "": IMP, "#": IMM, "z": ZP, "zx": ZPX, "zy": ZPY, "a": ABS, "ax": ABX, "ay": ABY, "ix": IZX, "iy": IZY,
     "r": REL, "(a)": IND,
@@ -72,5 +74,14 @@ NAMES = tuple(name for name, _, _ in _cells)  # by opcode, for tests and message
     TAX, TXA, TAY, TYA, TSX, TXS, INX, DEX, INY, DEY, CLC, SEC, CLI, SEI, CLV, CLD, SED,
     PHA, PLA, PHP, PLP, BPL, BMI, BVC, BVS, BCC, BCS, BNE, BEQ, JMP, JSR, RTS, RTI, BRK, JAM,
 ) = range(80)  # fmt: skip
+# Opcodes that the predecoders look for.
+BPL_OPCODE, JSR_OPCODE, JMP_OPCODE, PLA_OPCODE, JMP_INDIRECT_OPCODE, BNE_OPCODE, NOP_OPCODE = (
+    0x10, 0x20, 0x4C, 0x68, 0x6C, 0xD0, 0xEA,
+)  # fmt: skip
+# N and Z live in one number `nz`: N is set when one of these bits is, Z when the low byte is 0. An instruction's result
+# is such a number as it is; BIT and PLP, which can set both flags, use bit 8.
+N_BITS = 0x180
+ALWAYS_PUSHED = 0x30  # bits 4 and 5 of the status byte (B and the unused one) are set when it is pushed
+
 assert len(_NAMES) == 80 and OPERATION["JAM"] == JAM and OPERATION["RORA"] == RORA
 assert len(_cells) == len(CYCLES) == 256

@@ -1,17 +1,17 @@
 # ruff: noqa: F403, F405
-"""Predecoding: what every address of a ROM means as an instruction, worked out once when the ROM is loaded.
+"""Predecoding: what every address of a ROM means as an instruction, computed once when the ROM is loaded.
 
-A word for each program counter: handler, operand, length and cycles, so that the loop in `chips/frame.py` fetches one
+A word for each program counter: handler, operand, length and cycles (`pack`), so that `chips/cpu_fast.py` fetches one
 number instead of up to three bytes and decides nothing that is already certain:
 
 * an operand in RAM, in a TIA register or in the RIOT's timer gets a handler of its own;
 * a read of a fixed ROM byte becomes an immediate value;
 * a load of A whose next instruction stores it into the TIA, or a count and the branch after it, become one handler;
-* a loop that only waits (for the timer, or by counting X or Y down) gets a handler that skips it in one go.
+* a loop that only waits (for the timer, or by counting X or Y down) gets a handler that skips all its rounds at once.
 
-Handlers have the number of their opcode where the meaning is the usual one; others use numbers of undocumented
-opcodes, which always take the plain way (`SLOW`: ``cpu.step``), as does every instruction that is not wholly
-inside the plain window of its bank.
+Everything else gets the handler `SLOW`, which leaves the instruction to the reference implementation (`step_unit` in
+`chips/cpu_reference.py`): undocumented opcodes, rare forms, and instructions that are not wholly inside the plain
+window of their bank (`P_LOW`, `P_HIGH`), where a byte can be read without a side effect.
 """
 
 from __future__ import annotations
@@ -22,20 +22,26 @@ from ..games.roms import Rom
 from ..jit.target import compiled
 from .cpu_opcodes import *
 from .layout import *
+from .memory_map import A7, A9, A12, A13, BANK_OFFSET, BANK_SIZE, E0_FIRST, E0_FIXED, SLICE_OFFSET, SLICE_SIZE
+from .riot_registers import INTIM, RIOT_LINES, SWCHA, SWCHB, TIMINT
 from .tia import LOGGED
+from .tia_registers import INPT0, INPT5, READ_LINES, WRITE_LINES, WSYNC
 
-# Handlers, by how often 20 games use them: the first HOT are 93 % of all instructions and share one jump table
-# (the compiler joins at most 64 cases). RUN_xxx are instructions without an operand.
+# Handlers, by how often 20 games use them: the first HOT are 93 % of all instructions and share one jump table (the
+# compiler joins at most 64 cases). RUN_xxx are instructions without an operand in memory; xxx_STA and xxx_Bxx are two
+# instructions in one; xxx_TIA, xxx_INPUT, xxx_INTIM and xxx_PORT read a chip; xxx_ANY may read anything.
 HOT = 60
 (
-    STA_TIA, LDA_IZY_STA, WSYNC, LDA_ZP, STA_ZP, LDA_IZY, RUN_BCS, RUN_BEQ, LDY_ZP, AND_IMM, LSR_A, RUN_BNE, LDX_ZP,
+    STA_TIA, LDA_IZY_STA, STORE_WSYNC, LDA_ZP, STA_ZP, LDA_IZY, RUN_BCS, RUN_BEQ, LDY_ZP, AND_IMM, LSR_A, RUN_BNE,
+    LDX_ZP,
     LDA_IMM, STX_TIA, RUN_BPL, DEX_BPL, STY_TIA, RUN_TXA, RUN_DEY, ASL_A, DEC_ZP, DEY_BPL, RUN_NOP, RUN_TAY,
     CMP_IMM, LDA_ZPX, RUN_BCC, RUN_BMI, RUN_SEC, LDA_ZP_STA, RUN_INY, LDA_ABY_STA, LDX_IMM, LDA_IMM_STA, RUN_TAX,
     RUN_JMP, STA_ZPX, CPY_IMM, SBC_ZP, RUN_PHP, LDA_ABX_STA, SBC_IMM, STY_ZP, RUN_DEX, LDY_IMM, AND_ZP, RUN_INX,
     CPX_IMM, RUN_RTS, RUN_JSR, RUN_PLA, LDA_ABX, STX_ZP, CPX_ZP, CPY_ZP, INC_ZP, LDA_ABY,
     RUN_CLC, EOR_ZP,
-    # ---- rare ones
-    LDA_ABY_ANY, SLOW, LDA_ZPX_STA, BIT_ZP, RUN_TYA, ADC_ZP, CMP_ZP, JMP_IND, DEX_BNE, LDY_INTIM, ORA_ZP, LDA_ABX_ANY, ADC_IMM,
+    # ---- the rare ones
+    LDA_ABY_ANY, SLOW, LDA_ZPX_STA, BIT_ZP, RUN_TYA, ADC_ZP, CMP_ZP, JMP_IND, DEX_BNE, LDY_INTIM, ORA_ZP, LDA_ABX_ANY,
+    ADC_IMM,
     RUN_TXS, LDX_ABY, SET_TIA, ORA_TIA, EOR_IMM, DEY_BNE, ADC_ZPX, RUN_PHA, AND_ABX, STA_ABY, LDX_ABY_ANY, RUN_BVC,
     LDY_ABX, LDY_ZPX, STY_ZPX, LSR_ZP, LDA_PORT, CMP_ZPX, LDA_TIA, RUN_BVS, DEC_ZPX, WAIT_ZERO, ROL_A, BIT_TIA,
     ORA_ABX, ROL_ZP, LDY_ABX_ANY, CMP_TIA, DEX_LOOP, ADC_ABX, ORA_ZPX, LDA_INTIM, ROR_A, EOR_ABX, LDX_ZPY, INC_ZPX,
@@ -68,7 +74,7 @@ for _code, _handler in (
 ):  # fmt: skip
     HANDLER[_code] = _handler
 
-# Opcodes that the loop handles when their operand is an immediate value, a RAM byte or nothing.
+# Opcodes that have a handler when their operand is an immediate value, a RAM byte or nothing.
 _PLAIN = np.zeros(256, np.bool_)
 for _code in range(256):
     _name, _mode = NAMES[_code], MODE[_code]
@@ -82,8 +88,8 @@ for _code in range(256):
         or (_mode in (ABX, ABY, IZY) and _name in "LDA LDX LDY ORA AND EOR ADC SBC CMP STA".split())
     )
     _PLAIN[_code] = _fits and _name not in "NOP LAX SAX SLO RLA SRE RRA DCP ISB".split()
-_PLAIN[[0xEA]] = True
-_PLAIN[[0x6C, 0xEB]] = False
+_PLAIN[NOP_OPCODE] = True  # the others called NOP are undocumented
+_PLAIN[[JMP_INDIRECT_OPCODE, 0xEB]] = False  # 0xEB: an undocumented SBC
 PLAIN = _PLAIN
 
 # The same operation with a zero-page operand, or an immediate one, for an opcode with an absolute operand.
@@ -92,7 +98,7 @@ TO_IMM = np.zeros(256, np.int64)
 for _code in range(256):
     if MODE[_code] in (ZP, ABS) and PLAIN[_code] | (MODE[_code] == ABS):
         for _other in range(256):
-            if NAMES[_other] == NAMES[_code] and PLAIN[_other] and _other not in (0x20, 0x4C):
+            if NAMES[_other] == NAMES[_code] and PLAIN[_other] and _other not in (JSR_OPCODE, JMP_OPCODE):
                 if MODE[_other] == ZP:
                     TO_ZP[_code] = _other
                 elif MODE[_other] == IMM:
@@ -105,50 +111,57 @@ for _name in "LDA LDX LDY BIT AND ORA EOR CMP".split():
 
 @compiled
 def pack(handler, operand, length, cycles, extra):
+    """A word: handler (8 bits), operand (16), bytes (2), cycles (4), cycles more for a branch that is taken (2)."""
     return np.uint32(handler | ((operand & 0xFFFF) << 8) | (length << 24) | (cycles << 26) | (extra << 30))
 
 
 @compiled
-def decode_operand(opcode, o, cycles, length, image, bank, prop):
-    """Instructions with a fixed address `o`: what lies there?"""
+def decode_operand(opcode, operand, cycles, length, image, bank, prop):
+    """The word of an instruction whose operand is a fixed address: it depends on the chip at that address."""
     low, high, cart = prop[P_LOW], prop[P_HIGH], prop[P_CART]
     op = OP[opcode]
-    a = o & 0xFFF
-    if o & 0x1000:
+    a = operand & BANK_OFFSET
+    # ---- the cartridge: a byte that never changes is an immediate value
+    if operand & A12:
         constant = low <= a < high and op < FIRST_STORE and (TO_IMM[opcode] != 0 or op == BIT)
         if cart == CART_E0:
-            constant = constant and a >= 0xC00
-            bank = 0x1000
+            constant = constant and a >= 0xC00  # the slice that is never switched
+            bank = BANK_SIZE
         elif cart == CART_FE:
-            bank = 0 if o & 0x2000 else 0x1000
+            bank = 0 if operand & A13 else BANK_SIZE
         if constant:
             handler = BIT_CONSTANT if op == BIT else HANDLER[TO_IMM[opcode]]
             return pack(handler, np.int64(image[bank + a]), length, cycles, 0)
-    elif o & 0x80 == 0:
-        reg = o & 63
+    # ---- the TIA: stores by what the log needs, reads by port
+    elif operand & A7 == 0:
+        reg = operand & WRITE_LINES
         if op == STA or op == STX or op == STY:
-            if reg == 2:
-                return pack(WSYNC, reg, length, cycles, 0)
-            if not LOGGED[reg] or reg < 3:
+            if reg == WSYNC:
+                return pack(STORE_WSYNC, reg, length, cycles, 0)
+            if not LOGGED[reg] or reg <= WSYNC:
                 return pack(SET_TIA, reg | ((op - STA) << 8), length, cycles, 0)
             return pack(STA_TIA if op == STA else STX_TIA if op == STX else STY_TIA, reg, length, cycles, 0)
-        latch = o >> 8 if length == 3 else o
-        if (op == LDA or op == BIT) and 8 <= o & 15 < 14:
-            return pack(LDA_INPUT if op == LDA else BIT_INPUT, (o & 15) | ((latch & 0x3F) << 8), length, cycles, 0)
+        latch = operand >> 8 if length == 3 else operand  # the byte that the bus carried last: it shows in the low bits
+        if (op == LDA or op == BIT) and INPT0 <= operand & READ_LINES <= INPT5:
+            return pack(
+                LDA_INPUT if op == LDA else BIT_INPUT, (operand & READ_LINES) | ((latch & 0x3F) << 8), length, cycles, 0
+            )
         if op < FIRST_STORE and TIA_READ[op]:
-            return pack(TIA_READ[op], (o & 15) | ((latch & 0x3F) << 8), length, cycles, 0)
-    elif o & 0x200 == 0:
+            return pack(TIA_READ[op], (operand & READ_LINES) | ((latch & 0x3F) << 8), length, cycles, 0)
+    # ---- RAM
+    elif operand & A9 == 0:
         if TO_ZP[opcode]:
-            return pack(HANDLER[TO_ZP[opcode]], o & 0x7F, length, cycles, 0)
-    elif o & 5 == 4:
+            return pack(HANDLER[TO_ZP[opcode]], operand & 0x7F, length, cycles, 0)
+    # ---- the RIOT: its timer, joysticks and switches
+    elif operand & TIMINT == INTIM:
         if op == LDA:
             return pack(LDA_INTIM, 0, length, cycles, 0)
         if op == LDX:
             return pack(LDX_INTIM, 0, length, cycles, 0)
         if op == LDY:
             return pack(LDY_INTIM, 0, length, cycles, 0)
-    elif op == LDA and (o & 7 == 0 or o & 7 == 2):
-        return pack(LDA_PORT, o & 7, length, cycles, 0)
+    elif op == LDA and (operand & RIOT_LINES == SWCHA or operand & RIOT_LINES == SWCHB):
+        return pack(LDA_PORT, operand & RIOT_LINES, length, cycles, 0)
     return pack(SLOW, 0, 0, 0, 0)
 
 
@@ -161,73 +174,87 @@ def decode_at(image, bank, a, size, prop):
     mode, op, cycles = MODE[opcode], OP[opcode], CYCLES[opcode]
     length = LENGTH[mode]
     if cart == CART_E0:
-        high = 0x3E0 if bank == 7 << 10 else 0x400
-    if a < low or a + length > high or a + length > size or (not PLAIN[opcode] and mode != ABS and opcode != 0x6C):
+        high = E0_FIRST & SLICE_OFFSET if bank == E0_FIXED else SLICE_SIZE
+    if (
+        a < low
+        or a + length > high
+        or a + length > size
+        or (not PLAIN[opcode] and mode != ABS and opcode != JMP_INDIRECT_OPCODE)
+    ):
         return slow
-    # An instruction that ends, or may jump, outside the ROM needs the bus latch, which only the plain way keeps.
-    if size == 4096 and a + length == size:
+    # An instruction that ends, or may jump, outside the ROM needs the bus latch, which only the reference keeps.
+    if size == BANK_SIZE and a + length == size:
         return slow
-    o = np.int64(image[bank + a + 1]) if length > 1 else 0
+    operand = np.int64(image[bank + a + 1]) if length > 1 else 0
     if length > 2:
-        o |= np.int64(image[bank + a + 2]) << 8
+        operand |= np.int64(image[bank + a + 2]) << 8
+    # ---- no operand, or a value in the program; DEX and DEY may be a loop that only waits
     if mode == IMP or mode == IMM:
         if (op == DEX or op == DEY) and a + 3 <= high and a + 3 <= size:
             branch, back = np.int64(image[bank + a + 1]), np.int64(image[bank + a + 2])
-            if branch == 0xD0 and back == 0xFD:
-                # DEX; BNE back to it: 5 cycles a round, 6 when the branch crosses a page
+            if branch == BNE_OPCODE and back == 0xFD:
+                # DEX, BNE back to it: 5 cycles a round, 6 when the branch crosses a page
                 extra = 2 if ((a + 3) ^ a) & ~0xFF else 1
                 return pack(DEX_LOOP if op == DEX else DEY_LOOP, 4 + extra, length, cycles, 0)
-        return pack(HANDLER[opcode], o, length, cycles, 0)
+        return pack(HANDLER[opcode], operand, length, cycles, 0)
+    # ---- branches and jumps
     if mode == REL:
-        offset = (o ^ 0x80) - 0x80
+        offset = (operand ^ 0x80) - 0x80
         if not 0 <= a + 2 + offset < size and cart != CART_E0:
             return slow
         extra = 2 if ((a + 2) ^ (a + 2 + offset)) & ~0xFF else 1
         return pack(HANDLER[opcode], offset, length, cycles, extra)
-    if opcode == 0x4C or opcode == 0x20:
-        return pack(HANDLER[opcode], o, length, cycles, 0) if o & 0x1000 else slow
-    if opcode == 0x6C:
-        return pack(HANDLER[opcode], o, length, cycles, 0) if 0x80 <= o < 0xFF else slow
+    if opcode == JMP_OPCODE or opcode == JSR_OPCODE:
+        return pack(HANDLER[opcode], operand, length, cycles, 0) if operand & A12 else slow
+    if opcode == JMP_INDIRECT_OPCODE:
+        return pack(HANDLER[opcode], operand, length, cycles, 0) if 0x80 <= operand < 0xFF else slow
+    # ---- a fixed address; a load of the timer may be a loop that only waits
     if mode == ZP or mode == ABS:
-        word = decode_operand(opcode, o, cycles, length, image, bank, prop)
+        word = decode_operand(opcode, operand, cycles, length, image, bank, prop)
         handler = np.int64(word) & 0xFF
         if (handler == LDA_INTIM or handler == LDX_INTIM or handler == LDY_INTIM) and a + 5 <= high and a + 5 <= size:
             branch, back = np.int64(image[bank + a + 3]), np.int64(image[bank + a + 4])
-            if back == 0xFB and (branch == 0xD0 or (branch == 0x10 and op == LDA)):
+            if back == 0xFB and (branch == BNE_OPCODE or (branch == BPL_OPCODE and op == LDA)):
                 round_cycles = 4 + (4 if ((a + 5) ^ a) & ~0xFF else 3)
                 waiting = WAIT_ZERO if op == LDA else WAIT_ZERO_X if op == LDX else WAIT_ZERO_Y
-                return pack(waiting if branch == 0xD0 else WAIT_MINUS, round_cycles, length, cycles, 0)
+                return pack(waiting if branch == BNE_OPCODE else WAIT_MINUS, round_cycles, length, cycles, 0)
         return word
+    # ---- an indexed address: in the plain window of the ROM whatever the index is, or anywhere. A store must be to RAM
+    # or to the TIA, which is decided when it runs.
     if mode == ABX or mode == ABY:
-        # ROM whatever the index is, and no hot spot in reach; a store must be to RAM, which is looked at when it runs.
         if op == STA:
-            return pack(HANDLER[opcode], o, length, cycles, 0) if o & 0x1000 == 0 else slow
-        if o & 0x1000 == 0 or (o + 255) & 0x1000 == 0 or o & 0xFFF < prop[P_LOW] or (o & 0xFFF) + 255 >= prop[P_HIGH]:
+            return pack(HANDLER[opcode], operand, length, cycles, 0) if operand & A12 == 0 else slow
+        first = operand & BANK_OFFSET
+        if operand & A12 == 0 or (operand + 255) & A12 == 0 or first < prop[P_LOW] or first + 255 >= prop[P_HIGH]:
             if op == LDA:
-                return pack(LDA_ABX_ANY if mode == ABX else LDA_ABY_ANY, o, length, cycles, 0)
+                return pack(LDA_ABX_ANY if mode == ABX else LDA_ABY_ANY, operand, length, cycles, 0)
             if op == LDX or op == LDY:
-                return pack(LDX_ABY_ANY if op == LDX else LDY_ABX_ANY, o, length, cycles, 0)
+                return pack(LDX_ABY_ANY if op == LDX else LDY_ABX_ANY, operand, length, cycles, 0)
             return slow
-        return pack(HANDLER[opcode], o, length, cycles, 0)
-    return pack(HANDLER[opcode], o, length, cycles, 0)
+        return pack(HANDLER[opcode], operand, length, cycles, 0)
+    return pack(HANDLER[opcode], operand, length, cycles, 0)
 
 
 @compiled
 def decode_image(image, prop, dec):
+    """All words of an image:
+
+    8K for each bank, by 13 bits of the program counter (the half without ROM is `SLOW`); E0: by slice.
+    """
     cart = prop[P_CART]
     slow = pack(SLOW, 0, 0, 0, 0)
     for k in range(dec.shape[0]):
         dec[k] = slow
     if cart == CART_E0:
         for k in range(8192):
-            dec[k] = decode_at(image, k & ~0x3FF, k & 0x3FF, np.int64(1024), prop)
+            dec[k] = decode_at(image, k & ~SLICE_OFFSET, k & SLICE_OFFSET, np.int64(SLICE_SIZE), prop)
     else:
-        banks = 2 if cart == CART_DPC else image.shape[0] // 4096
+        banks = 2 if cart == CART_DPC else image.shape[0] // BANK_SIZE
         for b in range(banks):
-            for a in range(4096):
+            for a in range(BANK_SIZE):
                 # FE: bit 13 of the address chooses, and its lower 4K lie at the higher addresses
                 row = 1 - b if cart == CART_FE else b
-                dec[8192 * row + 4096 + a] = decode_at(image, 4096 * b, a, np.int64(4096), prop)
+                dec[2 * BANK_SIZE * row + BANK_SIZE + a] = decode_at(image, BANK_SIZE * b, a, np.int64(BANK_SIZE), prop)
 
 
 @compiled
@@ -268,10 +295,10 @@ def fuse(dec):
 
 
 def predecode(rom: Rom) -> np.ndarray:
-    """The decoded program of a ROM; read-only, shared by all its machines."""
-    banks = 2 if rom.cartridge == "DPC" else rom.image.size // 4096
-    dec = np.zeros(8192 * (1 if rom.cartridge == "E0" else banks), np.uint32)
+    """The predecoded program of a ROM; read-only, shared by all its consoles."""
+    banks = 2 if rom.cartridge == "DPC" else rom.image.size // BANK_SIZE
+    dec = np.zeros(2 * BANK_SIZE * (1 if rom.cartridge == "E0" else banks), np.uint32)
     decode_image(rom.image, rom.prop, dec)
-    if rom.cartridge != "E0":  # there the next instruction may lie in another slice
+    if rom.cartridge != "E0":  # where the next instruction may lie in another slice
         fuse(dec)
     return dec

@@ -1,8 +1,8 @@
 # ruff: noqa: F403, F405
-"""The 6507, one instruction at a time: complete, plain, and the reference for the fast loop of `chips/frame.py`.
+"""The 6507, one instruction at a time: complete, plain, and the reference implementation for `chips/cpu_fast.py`.
 
-All cycles of an instruction are counted before its operand is read or written; there are no dummy accesses but the
-few written out here. N and Z live in one number `nz`: Z is set when its low byte is 0, N when bit 7 or 8 is set.
+All cycles of an instruction are counted before its operand is read or written, as ale-py does; the only dummy accesses
+are those written out here. N and Z live in one number `nz`: Z is set when its low byte is 0, N when bit 7 or 8 is set.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from ..jit.target import as_state, compiled, inlined, unit
 from .bus import read, write
 from .cpu_opcodes import *
 from .layout import *
+from .memory_map import BREAK_VECTOR, STACK
 
 
 @compiled
@@ -22,7 +23,7 @@ def decimal_value(byte):
 
 @compiled
 def add_decimal(a, v, c):
-    """Packed result: byte, carry in bit 8, overflow in bit 9. Digits over 9 are not masked."""
+    """ADC in decimal mode. Packed result: byte, carry in bit 8, overflow in bit 9. Digits over 9 count as they are."""
     total = decimal_value(a) + decimal_value(v) + c
     carry = 1 if total > 99 else 0
     total &= 0xFF
@@ -37,7 +38,7 @@ def subtract_decimal(a, v, c):
     if total < 0:
         total += 100
     if total < 0:
-        # Only with digits over 9: a plain binary number comes out.
+        # Happens only with digits over 9: the result is not a decimal number.
         result = decimal_value(total & 0xFF) & 0xFF
     else:
         result = ((total % 100) // 10 << 4) | (total % 10)
@@ -102,9 +103,9 @@ def flags(s_at):
     s = as_state(s_at)
     nz = s[S_NZ]
     return (
-        (0x80 if nz & 0x180 else 0)
+        (0x80 if nz & N_BITS else 0)
         | (s[S_V] << 6)
-        | 0x30
+        | ALWAYS_PUSHED
         | (s[S_D] << 3)
         | (s[S_I] << 2)
         | (2 if nz & 0xFF == 0 else 0)
@@ -121,6 +122,7 @@ def set_flags(s_at, byte):
 
 @compiled
 def arr(s_at, v):
+    """ARR, undocumented: AND and ROR in one, with flags of their own and a decimal mode."""
     s = as_state(s_at)
     a, c = s[S_A], s[S_C]
     t = a & v
@@ -142,7 +144,7 @@ def arr(s_at, v):
 
 @compiled
 def operate(s_at, op, v):
-    """An operation on a value that was read."""
+    """Operations on a value that was read: the documented ones first, then the undocumented ones."""
     s = as_state(s_at)
     if op == LDA:
         s[S_A] = s[S_NZ] = v
@@ -237,7 +239,7 @@ def shifted(s_at, op, v):
 
 @compiled
 def changed(s_at, op, v):
-    """The new value of a read-modify-write operation; sets its flags, but not those of a second part."""
+    """The new value of a read-modify-write operation; sets its flags, but not those of `after_change`."""
     s = as_state(s_at)
     if op == INC or op == ISB:
         w = (v + 1) & 0xFF
@@ -308,9 +310,9 @@ def register_operation(s_at, op):
 def taken(s_at, op):
     s = as_state(s_at)
     if op == BPL:
-        return s[S_NZ] & 0x180 == 0
+        return s[S_NZ] & N_BITS == 0
     if op == BMI:
-        return s[S_NZ] & 0x180 != 0
+        return s[S_NZ] & N_BITS != 0
     if op == BVC:
         return s[S_V] == 0
     if op == BVS:
@@ -335,13 +337,13 @@ def fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
 @compiled
 def push(s_at, ram_at, prop_at, log_at, screen_at, value):
     s = as_state(s_at)
-    write(s_at, ram_at, prop_at, log_at, screen_at, 0x100 | s[S_SP], value)
+    write(s_at, ram_at, prop_at, log_at, screen_at, STACK | s[S_SP], value)
     s[S_SP] = (s[S_SP] - 1) & 0xFF
 
 
 @compiled
 def push_again(s_at, ram_at, prop_at, log_at, screen_at, value):
-    """A push right after a push: a store into WSYNC does not halt then."""
+    """A push right after a push: the CPU does not halt then if the stack pointer points to WSYNC."""
     s = as_state(s_at)
     cycles = s[S_CYCLES]
     push(s_at, ram_at, prop_at, log_at, screen_at, value)
@@ -352,18 +354,21 @@ def push_again(s_at, ram_at, prop_at, log_at, screen_at, value):
 def pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
     s = as_state(s_at)
     s[S_SP] = (s[S_SP] + 1) & 0xFF
-    return read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
+    return read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, STACK | s[S_SP])
 
 
 @unit
 def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
-    """Execute the instruction at PC."""
+    """Execute the instruction at PC.
+
+    Every byte goes through the bus, in the order of the real CPU: the bus latch, hot spots and chips depend on it.
+    """
     s = as_state(s_at)
     opcode = fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
     s[S_CYCLES] += CYCLES[opcode]
     op, mode = OP[opcode], MODE[opcode]
     address = 0
-    # ---- operand bytes and effective address
+    # ---- operand bytes and effective address; JSR fetches its second byte after it has pushed
     if mode != IMP and op != JSR:
         low = fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
         address = low
@@ -383,35 +388,41 @@ def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
             if op < FIRST_STORE and (address & 0xFF) + index > 0xFF:
                 s[S_CYCLES] += 1
             address = (address + index) & 0xFFFF
-    # ---- execution
+    # ---- operations that read: LDA ... SBX, and NOP, which only reads
     if op < FIRST_STORE:
         if mode == IMM:
             operate(s_at, op, address)
         elif mode != IMP:
             operate(s_at, op, read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address))
+    # ---- that write: STA ... SHS
     elif op < FIRST_CHANGE:
         write(s_at, ram_at, prop_at, log_at, screen_at, address, stored(s_at, op, address))
+    # ---- that read and write: shifts, INC, DEC and their undocumented kin
     elif op < FIRST_REGISTER:
         w = changed(s_at, op, read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address))
         write(s_at, ram_at, prop_at, log_at, screen_at, address, w)
         after_change(s_at, op, w)
+    # ---- without an operand: shifts of A, transfers, counters, flags
     elif op <= SED:
         register_operation(s_at, op)
+    # ---- the stack; a pull first reads the byte below
     elif op == PHA:
         push(s_at, ram_at, prop_at, log_at, screen_at, s[S_A])
     elif op == PHP:
         push(s_at, ram_at, prop_at, log_at, screen_at, flags(s_at))
     elif op == PLA:
-        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
+        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, STACK | s[S_SP])
         s[S_A] = s[S_NZ] = pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
     elif op == PLP:
-        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
+        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, STACK | s[S_SP])
         set_flags(s_at, pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at))
+    # ---- branches: one more cycle if taken, two if to another page
     elif op <= BEQ:
         if taken(s_at, op):
             target = s[S_PC] + (address ^ 0x80) - 0x80
             s[S_CYCLES] += 1 if (target ^ s[S_PC]) & 0xFF00 == 0 else 2
             s[S_PC] = target & 0xFFFF
+    # ---- jumps; an indirect one does not leave the page of its pointer
     elif op == JMP:
         if mode == IND:
             s[S_PC] = read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address)
@@ -419,29 +430,32 @@ def step_unit(s_at, ram_at, rom_at, prop_at, log_at, screen_at):
             s[S_PC] |= read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, address) << 8
         else:
             s[S_PC] = address
+    # ---- calls and returns; the return address points to the last byte of JSR
     elif op == JSR:
         low = fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
-        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
+        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, STACK | s[S_SP])
         push(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] >> 8)
         push_again(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] & 0xFF)
         s[S_PC] = low | (read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, s[S_PC]) << 8)
     elif op == RTS or op == RTI:
-        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, 0x100 | s[S_SP])
+        read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, STACK | s[S_SP])
         if op == RTI:
             set_flags(s_at, pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at))
         low = pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
         s[S_PC] = low | (pull(s_at, ram_at, rom_at, prop_at, log_at, screen_at) << 8)
         if op == RTS:
             fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
+    # ---- interrupts: only the program's own; the 6507 has no pins for others
     elif op == BRK:
         fetch(s_at, ram_at, rom_at, prop_at, log_at, screen_at)
         push(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] >> 8)
         push_again(s_at, ram_at, prop_at, log_at, screen_at, s[S_PC] & 0xFF)
         push_again(s_at, ram_at, prop_at, log_at, screen_at, flags(s_at))
         s[S_I] = 1
-        vector = int64(0xFFFE)
+        vector = int64(BREAK_VECTOR)
         low = read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, vector)
         s[S_PC] = low | (read(s_at, ram_at, rom_at, prop_at, log_at, screen_at, vector + 1) << 8)
+    # ---- JAM: the CPU stops until the next reset
     else:
         s[S_DEAD] = 1
     return 0

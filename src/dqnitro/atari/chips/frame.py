@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-"""One machine for one frame."""
+"""One frame of one console: power-on, reset, and all chips until the program ends the frame."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from ..jit.target import address, as_ram, as_screen, as_state, compiled, unit
 from .cartridge import cart_read
 from .cpu_fast import run
 from .layout import *
+from .memory_map import BANK_SIZE, RESET_VECTOR
 from .rng import mt_next
 from .tia import replay_unit
+from .tia_registers import COLOUR
 
 U1 = np.uint64(1)
 SEVENS = np.uint64(0x0707070707070707)
-LATE = 1 << 24  # cycles since line 0: no picture, no limit of a frame lies there
-LONG_AGO = -(1 << 28)  # clocks: further back than any store is compared with
+LATE = 1 << 24  # cycles since line 0: beyond the picture and beyond every limit of a frame
+LONG_AGO = -(1 << 28)  # clocks: further back than anything that a store is compared with
 MOST_INSTRUCTIONS = 25_000  # in one frame; a program that needs more leaves the frame unfinished
+MOST_LINES, MOST_LINES_PAL = 291, 343  # from here on any TIA store ends the frame
 
 
 @compiled
@@ -33,7 +36,7 @@ def power(s, ram, mt):
 
 @compiled
 def reset(s, ram, rom, prop, log, screen, mt):
-    """The reset line: RAM, the paddles' positions and an unfinished frame survive it."""
+    """The reset line of the chips: RAM, the paddles' positions and an unfinished frame survive it."""
     partial, greyed, buffer = s[S_PARTIAL], s[S_GREYED], s[S_BUFFER]
     for k in range(S_A, S_SWCHA):
         s[k] = 0
@@ -43,9 +46,9 @@ def reset(s, ram, rom, prop, log, screen, mt):
     s[S_TIMER], s[S_SHIFT] = 25 + mt_next(mt) % 75, 6
     s[S_FINISH] = NEVER
     s[S_DIRTY] = 63
-    s[S_START] = 228 * prop[P_Y_START]
-    s[S_END] = s[S_START] + 228 * prop[P_HEIGHT]
-    s[S_LIMIT] = 76 * (343 if prop[P_PAL] else 291)
+    s[S_START] = LINE_CLOCKS * prop[P_Y_START]
+    s[S_END] = s[S_START] + LINE_CLOCKS * prop[P_HEIGHT]
+    s[S_LIMIT] = LINE_CYCLES * (MOST_LINES_PAL if prop[P_PAL] else MOST_LINES)
     for b in range(2):
         for y in range(ROWS):
             for k in range(WORDS):
@@ -54,12 +57,12 @@ def reset(s, ram, rom, prop, log, screen, mt):
     if cart == CART_F8SC or cart == CART_F6SC:
         for k in range(128):
             ram[128 + k] = mt_next(mt) & 0xFF
-    s[S_BANK] = 4096 if cart == CART_F8 or cart == CART_F8SC or cart == CART_DPC else 0
+    s[S_BANK] = BANK_SIZE if cart == CART_F8 or cart == CART_F8SC or cart == CART_DPC else 0
     s[S_SLICE0], s[S_SLICE1], s[S_SLICE2] = 4 << 10, 5 << 10, 6 << 10
     s[S_SP], s[S_NZ] = 0xFF, 1
-    # the cartridge answers here, whatever it is: the rest of the bus need not be compiled in
+    # Always an address of the cartridge: calling it directly keeps the rest of the bus out of this function's code.
     handles = address(s), address(ram), address(rom), address(prop)
-    vector = np.int64(0xFFFC)
+    vector = np.int64(RESET_VECTOR)
     s[S_PC] = cart_read(*handles, vector)
     s[S_LATCH] = cart_read(*handles, vector + 1)
     s[S_PC] |= s[S_LATCH] << 8
@@ -71,7 +74,7 @@ def begin_frame(s, ram, prop):
     s[S_BUFFER] ^= 1
     cycles = s[S_CYCLES]
     now = cycles - s[S_ORIGIN]
-    in_line = now % 76
+    in_line = now % LINE_CYCLES
     s[S_SET] -= cycles
     s[S_INTR] -= cycles
     s[S_DUMP_STAMP] -= cycles
@@ -80,20 +83,20 @@ def begin_frame(s, ram, prop):
     s[S_HMOVE_CLOCK] = max(s[S_HMOVE_CLOCK] - 3 * (now - in_line), LONG_AGO)
     s[S_CYCLES] = 0
     s[S_ORIGIN] = -in_line
-    s[S_START] = 228 * prop[P_Y_START]
-    s[S_END] = s[S_START] + 228 * prop[P_HEIGHT]
+    s[S_START] = LINE_CLOCKS * prop[P_Y_START]
+    s[S_END] = s[S_START] + LINE_CLOCKS * prop[P_HEIGHT]
     s[S_DRAWN] = s[S_LINE_START] = s[S_START]
     s[S_ROW] = s[S_TOUCH] = s[S_GREYED] = s[S_FROM] = s[S_SETTLED] = 0
     if prop[P_PAL]:
         s[S_LOSS] = s[S_LAST_LINES] & 1
         for k in range(S_COLUP0, S_COLUBK + 1):
-            s[k] = (s[k] & 0xFE) | s[S_LOSS]
+            s[k] = (s[k] & COLOUR) | s[S_LOSS]
 
 
 @compiled
-def earlier(s):
-    """A frame that goes on and on: call its cycles by smaller numbers, far behind its limit, with all distances kept."""
-    by = (s[S_CYCLES] - s[S_ORIGIN] - LATE) // 152 * 152  # whole lines, and whole pairs of them
+def rebase(s):
+    """Lower the cycle counter of a frame that never ends, so that it cannot overflow; all differences stay the same."""
+    by = (s[S_CYCLES] - s[S_ORIGIN] - LATE) // (2 * LINE_CYCLES) * (2 * LINE_CYCLES)  # whole pairs of lines
     s[S_CYCLES] -= by
     s[S_SET] -= by
     s[S_INTR] -= by
@@ -105,7 +108,7 @@ def earlier(s):
 
 @compiled
 def grey_out(s, prop, screen):
-    """The rows below the beam of a frame that did not finish."""
+    """Darken the rows below the beam of a frame that did not finish."""
     first = max(s[S_LINES] - prop[P_Y_START], 0)
     buffer = s[S_BUFFER]
     for y in range(first, prop[P_HEIGHT]):
@@ -116,12 +119,12 @@ def grey_out(s, prop, screen):
 
 @unit
 def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
-    """Run until VSYNC ends the frame. `draw` = 0: no pixels, everything else as always."""
+    """Run until VSYNC ends the frame. With `draw` = 0 no pixels are drawn; everything else is the same."""
     s, ram, prop, screen = as_state(s_at), as_ram(ram_at), as_state(prop_at), as_screen(screen_at)
     if s[S_PARTIAL] == 0:
         begin_frame(s, ram, prop)
     elif s[S_CYCLES] - s[S_ORIGIN] > 2 * LATE:
-        earlier(s)
+        rebase(s)
     s[S_PARTIAL] = 1
     s[S_DRAW] = draw
     s[S_STOP] = 0
@@ -129,7 +132,7 @@ def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
     if s[S_DEAD] == 0:
         run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at)
     replay_unit(s_at, prop_at, log_at, np.int64(3 * s[S_TOUCH]), screen_at)
-    s[S_LINES] = (s[S_CYCLES] - s[S_ORIGIN]) // 76
+    s[S_LINES] = (s[S_CYCLES] - s[S_ORIGIN]) // LINE_CYCLES
     if s[S_PARTIAL]:
         if s[S_GREYED] == 0:
             s[S_GREYED] = 1

@@ -1,6 +1,6 @@
-"""The state of one machine: which number sits where.
+"""The state of one console: which number is stored where.
 
-One machine is one row of each of these arrays (n machines, all of one game):
+A console is one row of each of these arrays (n consoles, all with the same game):
 
 =========  =========================  =====================================================================
 array      type and shape             content
@@ -10,8 +10,9 @@ array      type and shape             content
 ``screen`` uint64[n, 2, ROWS, WORDS]  two frame buffers of palette codes, 8 pixels in a word (little endian)
 =========  =========================  =====================================================================
 
-Shared by all machines of a game: ``rom`` uint8[], ``dec`` uint32[] (the predecoded program, see
-`chips/cpu_predecode.py`), ``prop`` int64[P_SIZE]. Scratch of one thread: ``log`` int64[LOG_SIZE].
+All consoles of a game share ``rom`` uint8[], ``dec`` uint32[] (the predecoded program, see `chips/cpu_predecode.py`)
+and
+``prop`` int64[P_SIZE], the game's properties (``P_...``). Scratch memory of one thread: ``log`` int64[LOG_SIZE].
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from __future__ import annotations
     S_A, S_X, S_Y, S_SP, S_PC, S_NZ, S_C, S_V, S_D, S_I, S_DEAD,
     # Cycles since the last frame start, bus latch, instructions left in this frame
     S_CYCLES, S_LATCH, S_LEFT,
-    # RIOT: timer value, shift, stamp of the write, stamp of the first read after underflow, its flag, DDRA
-    S_TIMER, S_SHIFT, S_SET, S_INTR, S_READ_AFTER, S_DDRA,
+    # RIOT: timer value, shift, cycle of the write, cycle of the first read after underflow, its flag, SWACNT
+    S_TIMER, S_SHIFT, S_SET, S_INTR, S_READ_AFTER, S_SWACNT,
     # Controllers: SWCHA, SWCHB, INPT4, INPT5, cycles that each paddle input needs to charge
     S_SWCHA, S_SWCHB, S_FIRE0, S_FIRE1, S_POT0, S_POT1, S_POT2, S_POT3,
     # Cartridge: bank, three E0 slices, DPC random register, then 8 fetchers: top, bottom, counter, flag
@@ -49,14 +50,14 @@ from __future__ import annotations
     # Hidden TIA state: first copy of a player suppressed, HMOVE blank due, cosmic-ark bug (active, counter, how
     # missile 0 looks: 0 normal, 1 stretched, 2 hidden), clock of the last HMOVE, colour loss, collision latches
     S_SUPPRESS0, S_SUPPRESS1, S_BLANK, S_ARK, S_ARK_COUNT, S_ARK_LOOK, S_HMOVE_CLOCK, S_LOSS, S_COLLISION,
-    # Derived by the TIA, kept so that nothing is worked out twice: graphics in use (leftmost pixel in bit 0), objects
+    # Derived by the TIA, kept so that nothing is computed twice: graphics in use (leftmost pixel in bit 0), objects
     # enabled, objects whose mask is out of date, pixels of the line already evaluated, whole line evaluated and
     # unchanged since, then the masks: three words for each of P0, M0, P1, M1, BL, PF
     S_SHAPE0, S_SHAPE1, S_PRESENT, S_DIRTY, S_FROM, S_SETTLED,
     S_MASK_P0, _41, _42, S_MASK_M0, _44, _45, S_MASK_P1, _47, _48,
     S_MASK_M1, _50, _51, S_MASK_BL, _53, _54, S_MASK_PF, _56, _57,
-    # Console: paddle positions, how far the stored action and the wanted one
-    # move a paddle, action stored for stickiness, frame numbers
+    # Controls: paddle positions, how far a paddle moves by the stored action and by the wanted one, the action stored
+    # for sticky actions, frame numbers
     S_PADDLE0, S_PADDLE1, S_PADDLE_STEP, S_PADDLE_WANT, S_STICKY_A, S_EPISODE_FRAMES, S_TOTAL_FRAMES,
     S_SIZE,
 ) = range(161)
@@ -66,9 +67,9 @@ from __future__ import annotations
     P_DIFFICULTY_A, P_PADDLE_MAX, P_ALWAYS_DRAW,
     # Plain ROM window: cartridge offsets LOW <= a < HIGH are read without any side effect
     P_LOW, P_HIGH, P_PC_MASK,
-    # The RAM byte that the game's rules look at last
+    # The RAM byte that the game's rules read last
     P_LAST_READ,
-    # On a card: machines of a warp go through `cuda/cpu_warp.py` together, and `dec` is its table
+    # On a GPU: the consoles of a warp run `cuda/cpu_warp.py` together, and `dec` is its table
     P_TOGETHER,
     P_SIZE,
 ) = range(18)
@@ -77,6 +78,10 @@ from __future__ import annotations
 LOG_SIZE = 1024
 WORDS = 20  # 64-bit words in one row of 160 pixels
 ROWS = 250  # rows of a frame buffer, whatever the height of the picture
-NEVER = 1 << 30  # a cycle count that no frame reaches (`machine.earlier` sees to it)
+NEVER = 1 << 30  # a cycle count that no frame reaches (`frame.rebase` sees to that)
+
+# A line of the picture: CPU cycles, colour clocks (three a cycle), those of the blank at its start, those that show.
+LINE_CYCLES, LINE_CLOCKS, BLANK_CLOCKS, PIXELS = 76, 228, 68, 160
+LAST_CYCLE = LINE_CYCLES - 1
 
 CART_2K, CART_4K, CART_F8, CART_F6, CART_E0, CART_FE, CART_F8SC, CART_F6SC, CART_DPC = range(9)

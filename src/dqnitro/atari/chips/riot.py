@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from ..jit.target import as_state, compiled
 from .layout import *
+from .memory_map import A0, A2
+from .riot_registers import RIOT_LINES, RIOT_WRITE_LINES, SWACNT, SWCHA, SWCHB, T1024T, TIM1T, TIMER_RAN_OUT
 
 
 @compiled
@@ -21,7 +23,7 @@ def elapsed(s_at):
 
 @compiled
 def timer_read(s_at):
-    """INTIM. After the underflow the timer counts single cycles, until a read stops that."""
+    """INTIM. After the underflow the timer counts single cycles until it is read."""
     s = as_state(s_at)
     d = elapsed(s_at)
     timer, shift = s[S_TIMER], s[S_SHIFT]
@@ -40,18 +42,18 @@ def timer_read(s_at):
 @compiled
 def riot_read(s_at, address):
     s = as_state(s_at)
-    port = address & 7
-    if port & 4:
-        if port & 1 == 0:
+    reg = address & RIOT_LINES
+    if reg & A2:  # INTIM, or with A0 set TIMINT; A1 does not matter
+        if reg & A0 == 0:
             return timer_read(s_at)
         if signed32(s[S_TIMER] - (elapsed(s_at) >> s[S_SHIFT]) - 1) >= 0 or s[S_READ_AFTER]:
             return 0
-        return 0x80
-    if port == 0:
+        return TIMER_RAN_OUT
+    if reg == SWCHA:
         return s[S_SWCHA]
-    if port == 1:
-        return s[S_DDRA]
-    if port == 2:
+    if reg == SWACNT:
+        return s[S_SWACNT]
+    if reg == SWCHB:
         return s[S_SWCHB]
     return 0
 
@@ -59,11 +61,11 @@ def riot_read(s_at, address):
 @compiled
 def riot_write(s_at, address, value):
     s = as_state(s_at)
-    if address & 0x14 == 0x14:
-        kind = address & 3
+    reg = address & RIOT_WRITE_LINES
+    if reg >= TIM1T:  # steps of 1, 8, 64 or 1024 cycles
         s[S_TIMER] = value
-        s[S_SHIFT] = 10 if kind == 3 else 3 * kind
+        s[S_SHIFT] = 10 if reg == T1024T else 3 * (reg - TIM1T)
         s[S_SET] = s[S_CYCLES]
         s[S_READ_AFTER] = 0
-    elif address & 7 == 1:
-        s[S_DDRA] = value
+    elif address & RIOT_LINES == SWACNT:
+        s[S_SWACNT] = value

@@ -1,8 +1,8 @@
 """The 32-bit Mersenne twister (MT19937), as ale-py draws from it.
 
-A generator is a uint32 array of `MT_SIZE`: 624 words, the index of the next one, and how often they were renewed. A game
-draws two numbers a frame, so the 624 words are renewed in one go every 312 frames (about 1 microsecond) rather than word
-by word. One that is rarely drawn from can be kept as its seed and the number of draws (`mt_drawn`, `mt_restore`).
+A generator is a uint32 array of `MT_SIZE`: 624 words, the index of the next one, and how often they were renewed. A
+game draws two numbers per frame, so all 624 words are renewed at once every 312 frames (about 1 microsecond). A
+generator that is rarely used can be stored as its seed and its number of draws (`mt_drawn`, `mt_restore`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def mt_drawn(mt):
 
 @compiled
 def mt_restore(mt, seed, draws):
-    """As it was after `mt_seed` and that many draws: 2 microseconds, and one for every 624 draws."""
+    """Bring a generator to its state after `mt_seed` and `draws` draws: 2 microseconds, and one more per 624 draws."""
     mt_seed(mt, seed)
     if draws > 0:
         twists = (draws - 1) // MT_N + 1

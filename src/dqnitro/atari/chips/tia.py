@@ -2,10 +2,10 @@
 """The TIA: picture and collisions, evaluated late.
 
 The CPU does not drive the TIA: a store into a picture register only goes into a log (cycle, register, value).
-`replay` reads the log when somebody needs the result: a collision register is read, the log is full, the
+`replay_unit` reads the log when its result is needed: when a collision register is read, the log is full or the
 frame ends. Between two logged changes of a line nothing moves, so such a *segment* is evaluated as a whole:
-the six objects are 160-bit masks (`chips/tia_masks.py`), collisions are ANDs and pixels are written eight at a time. A segment in
-which no latch can change is not evaluated at all, and no pixel is drawn unless asked for.
+the six objects are 160-bit masks (`chips/tia_masks.py`), collisions are ANDs and pixels are written eight at a
+time. A segment in which no latch can change is not evaluated at all, and pixels are drawn only on request.
 
 Clocks are colour clocks (3 per CPU cycle, 228 per line, the first 68 blank) since the start of line 0.
 """
@@ -18,23 +18,25 @@ from ..jit.target import MEETS, as_log, as_state, compiled, inlined, meet, toget
 from .layout import *
 from .tia_masks import REVERSED
 from .tia_motion import motion, reset_class, reset_position, wrap
+from .tia_registers import *
 from .tia_scanline import BL, M0, M1, P0, P1, PAIRS, PF, evaluate
 
-# The beam is brought this many clocks past a store before its register changes (PF: by cycle in the line).
+# Clocks after a store during which the beam still shows the old value (of PFx: by the cycle in the line).
 DELAY = np.zeros(64, np.int64)
-DELAY[[0x01, 0x0B, 0x0C, 0x1B, 0x1C]] = 1
-DELAY[[0x04, 0x05, 0x12, 0x13]] = 8
+DELAY[[VBLANK, REFP0, REFP1, GRP0, GRP1]] = 1
+DELAY[[NUSIZ0, NUSIZ1, RESM0, RESM1]] = 8
 PF_DELAY = np.array([4, 5, 2, 3], np.int64)
-# What a store can change at once: 0 nothing that shows, 1 the picture and collisions, 2 colours only.
+# What a store changes at once: 0 nothing visible, 1 the picture and the collisions, 2 colours only.
 SHOWS = np.ones(64, np.int64)
-SHOWS[[0x20, 0x21, 0x22, 0x23, 0x24, 0x2B]] = 0
-SHOWS[[0x06, 0x07, 0x08, 0x09]] = 2
-# Stores that must reach the log; the others (sync, audio, undriven addresses) change nothing in here.
+SHOWS[[HMP0, HMP1, HMM0, HMM1, HMBL, HMCLR]] = 0
+SHOWS[[COLUP0, COLUP1, COLUPF, COLUBK]] = 2
+# Stores that must reach the log; the others (sync, audio, undriven addresses) do not change the picture.
 LOGGED = np.zeros(64, np.int64)
-LOGGED[0x01] = 1
-LOGGED[0x04:0x15] = 1
-LOGGED[0x1B:0x2D] = 1
+LOGGED[VBLANK] = 1
+LOGGED[NUSIZ0 : RESBL + 1] = 1
+LOGGED[GRP0 : CXCLR + 1] = 1
 
+# The "cosmic ark" bug: a store into HMM0 while HMOVE counts keeps missile 0 moving, by these steps, line after line.
 ARK_STEPS = np.array([18, 33, 0, 17], np.int64)
 
 
@@ -56,7 +58,7 @@ def entry_rest(entry):
 
 @inlined
 def player0_changed(s_at):
-    """The graphics byte in use, after one of the registers that choose it."""
+    """Find the graphics byte in use, after a store into one of the registers that choose it."""
     s = as_state(s_at)
     shape = s[S_GRP0_OLD] if s[S_VDELP0] else s[S_GRP0]
     if s[S_REFP0] == 0:
@@ -107,7 +109,7 @@ def close(s_at, screen_at, h, paint):
     h_from = s[S_FROM]
     if h <= h_from:
         return
-    full = h_from == 0 and h == 160
+    full = h_from == 0 and h == PIXELS
     if not (full and s[S_SETTLED]) or s[S_BLANK] or paint:
         need = 0 if s[S_VBLANK] else PAIRS[s[S_PRESENT]] & ~s[S_COLLISION]
         if need or paint:
@@ -122,15 +124,15 @@ def close(s_at, screen_at, h, paint):
 @inlined
 def end_of_line(s_at):
     s = as_state(s_at)
-    s[S_LINE_START] += 228
+    s[S_LINE_START] += LINE_CLOCKS
     s[S_ROW] += 1
     s[S_FROM] = 0
     if s[S_SUPPRESS0] | s[S_SUPPRESS1]:
         s[S_SUPPRESS0] = s[S_SUPPRESS1] = 0
         s[S_DIRTY] |= P0 | P1
         s[S_SETTLED] = 0
-    if s[S_REFLECT] != s[S_CTRLPF] & 1:
-        s[S_REFLECT] = s[S_CTRLPF] & 1
+    if s[S_REFLECT] != s[S_CTRLPF] & MIRRORED_FIELD:
+        s[S_REFLECT] = s[S_CTRLPF] & MIRRORED_FIELD
         s[S_DIRTY] |= PF
         s[S_SETTLED] = 0
     if s[S_ARK]:
@@ -144,10 +146,14 @@ def end_of_line(s_at):
 
 @inlined
 def store(s_at, prop_at, reg, value, cycle):
-    """A register takes its new value. The cycle in the line matters to few: a division that the others are spared."""
+    """A register takes its new value.
+
+    Registers that are stored most come first. Few depend on the cycle in the line, so only those pay for the division.
+    """
     s = as_state(s_at)
     prop = as_state(prop_at)
-    if reg == 0x1B:
+    # ---- graphics: a store into one player's register also passes the other's on to its delayed copy
+    if reg == GRP0:
         s[S_GRP0] = value
         if s[S_GRP1_OLD] != s[S_GRP1]:
             s[S_GRP1_OLD] = s[S_GRP1]
@@ -155,7 +161,7 @@ def store(s_at, prop_at, reg, value, cycle):
                 player1_changed(s_at)
         if not s[S_VDELP0]:
             player0_changed(s_at)
-    elif reg == 0x1C:
+    elif reg == GRP1:
         s[S_GRP1] = value
         if s[S_GRP0_OLD] != s[S_GRP0]:
             s[S_GRP0_OLD] = s[S_GRP0]
@@ -166,92 +172,103 @@ def store(s_at, prop_at, reg, value, cycle):
             others_changed(s_at)
         if not s[S_VDELP1]:
             player1_changed(s_at)
-    elif reg == 0x0D:
+    # ---- the playfield's 20 bits, leftmost in bit 0
+    elif reg == PF0:
         playfield_changed(s_at, (s[S_PF] & ~0xF) | (value >> 4))
-    elif reg == 0x0E:
+    elif reg == PF1:
         playfield_changed(s_at, (s[S_PF] & ~0xFF0) | (REVERSED[value & 0xFF] << 4))
-    elif reg == 0x0F:
+    elif reg == PF2:
         playfield_changed(s_at, (s[S_PF] & 0xFFF) | (value << 12))
-    elif reg == 0x06:
-        s[S_COLUP0] = (value & 0xFE) | s[S_LOSS]
-    elif reg == 0x07:
-        s[S_COLUP1] = (value & 0xFE) | s[S_LOSS]
-    elif reg == 0x08:
-        s[S_COLUPF] = (value & 0xFE) | s[S_LOSS]
-    elif reg == 0x09:
-        s[S_COLUBK] = (value & 0xFE) | s[S_LOSS]
-    elif reg == 0x0A:
+    # ---- colours; bit 0 says that a PAL television has lost the colour
+    elif reg == COLUP0:
+        s[S_COLUP0] = (value & COLOUR) | s[S_LOSS]
+    elif reg == COLUP1:
+        s[S_COLUP1] = (value & COLOUR) | s[S_LOSS]
+    elif reg == COLUPF:
+        s[S_COLUPF] = (value & COLOUR) | s[S_LOSS]
+    elif reg == COLUBK:
+        s[S_COLUBK] = (value & COLOUR) | s[S_LOSS]
+    # ---- the playfield's mode: past the middle of the line, mirroring waits for the next one (`end_of_line`)
+    elif reg == CTRLPF:
         s[S_CTRLPF] = value
         s[S_DIRTY] |= BL
-        if 3 * (cycle % 76) < 147 and s[S_REFLECT] != value & 1:
-            s[S_REFLECT] = value & 1
+        if 3 * (cycle % LINE_CYCLES) < 147 and s[S_REFLECT] != value & MIRRORED_FIELD:
+            s[S_REFLECT] = value & MIRRORED_FIELD
             s[S_DIRTY] |= PF
-    elif reg == 0x1D:
-        s[S_ENAM0] = value & 2
+    # ---- missiles and ball on or off
+    elif reg == ENAM0:
+        s[S_ENAM0] = value & ENABLED
         others_changed(s_at)
-    elif reg == 0x1E:
-        s[S_ENAM1] = value & 2
+    elif reg == ENAM1:
+        s[S_ENAM1] = value & ENABLED
         others_changed(s_at)
-    elif reg == 0x1F:
-        s[S_ENABL] = value & 2
+    elif reg == ENABL:
+        s[S_ENABL] = value & ENABLED
         others_changed(s_at)
-    elif reg == 0x04:
+    # ---- copies, sizes and mirrored players
+    elif reg == NUSIZ0:
         s[S_NUSIZ0] = value
         s[S_SUPPRESS0] = s[S_ARK_LOOK] = 0
         s[S_DIRTY] |= P0 | M0
-    elif reg == 0x05:
+    elif reg == NUSIZ1:
         s[S_NUSIZ1] = value
         s[S_SUPPRESS1] = 0
         s[S_DIRTY] |= P1 | M1
-    elif reg == 0x0B:
-        s[S_REFP0] = value & 8
+    elif reg == REFP0:
+        s[S_REFP0] = value & MIRRORED
         player0_changed(s_at)
-    elif reg == 0x0C:
-        s[S_REFP1] = value & 8
+    elif reg == REFP1:
+        s[S_REFP1] = value & MIRRORED
         player1_changed(s_at)
-    elif reg == 0x10:
-        new = reset_position(3 * (cycle % 76), 3)
-        s[S_SUPPRESS0] = 0 if reset_class(new, s[S_POS_P0], s[S_NUSIZ0] & 7) < 0 else 1
+    # ---- strobes: the object goes where the beam is; a player's first copy may wait for the next line
+    elif reg == RESP0:
+        new = reset_position(3 * (cycle % LINE_CYCLES), 3)
+        s[S_SUPPRESS0] = 0 if reset_class(new, s[S_POS_P0], s[S_NUSIZ0] & COPIES) < 0 else 1
         s[S_POS_P0] = new
         s[S_DIRTY] |= P0
-    elif reg == 0x11:
-        new = reset_position(3 * (cycle % 76), 3)
-        s[S_SUPPRESS1] = 0 if reset_class(new, s[S_POS_P1], s[S_NUSIZ1] & 7) < 0 else 1
+    elif reg == RESP1:
+        new = reset_position(3 * (cycle % LINE_CYCLES), 3)
+        s[S_SUPPRESS1] = 0 if reset_class(new, s[S_POS_P1], s[S_NUSIZ1] & COPIES) < 0 else 1
         s[S_POS_P1] = new
         s[S_DIRTY] |= P1
-    elif reg == 0x12 or reg == 0x13 or reg == 0x14:
-        reset_other(s_at, reg, cycle % 76, 3 * cycle - s[S_HMOVE_CLOCK])
-    elif reg == 0x01:
-        s[S_VBLANK] = value & 2
-    elif reg == 0x22:
+    elif reg == RESM0 or reg == RESM1 or reg == RESBL:
+        reset_other(s_at, reg, cycle % LINE_CYCLES, 3 * cycle - s[S_HMOVE_CLOCK])
+    # ---- the beam off: neither pixels nor collisions
+    elif reg == VBLANK:
+        s[S_VBLANK] = value & VBLANK_ON
+    # ---- motion registers; HMM0 can start the cosmic-ark bug
+    elif reg == HMM0:
         if 3 * cycle - s[S_HMOVE_CLOCK] == 63 and s[S_HM_M0] == 7 and value >> 4 == 6:
             s[S_ARK] = 1
             s[S_ARK_COUNT] = 0
         s[S_HM_M0] = value >> 4
-    elif 0x20 <= reg <= 0x24:
-        s[S_HM_P0 + reg - 0x20] = value >> 4
-    elif reg == 0x25:
-        s[S_VDELP0] = value & 1
+    elif HMP0 <= reg <= HMBL:
+        s[S_HM_P0 + reg - HMP0] = value >> 4
+    # ---- delayed copies on or off
+    elif reg == VDELP0:
+        s[S_VDELP0] = value & DELAYED
         player0_changed(s_at)
-    elif reg == 0x26:
-        s[S_VDELP1] = value & 1
+    elif reg == VDELP1:
+        s[S_VDELP1] = value & DELAYED
         player1_changed(s_at)
-    elif reg == 0x27:
-        s[S_VDELBL] = value & 1
+    elif reg == VDELBL:
+        s[S_VDELBL] = value & DELAYED
         others_changed(s_at)
-    elif reg == 0x28:
-        if s[S_RESMP0] and not value & 2:
-            s[S_POS_M0] = wrap(s[S_POS_P0] + middle(s[S_NUSIZ0] & 7))
+    # ---- missiles locked to their players: hidden, and released in the player's middle
+    elif reg == RESMP0:
+        if s[S_RESMP0] and not value & LOCKED:
+            s[S_POS_M0] = wrap(s[S_POS_P0] + middle(s[S_NUSIZ0] & COPIES))
             s[S_ARK_LOOK] = 0
-        s[S_RESMP0] = value & 2
+        s[S_RESMP0] = value & LOCKED
         others_changed(s_at)
-    elif reg == 0x29:
-        if s[S_RESMP1] and not value & 2:
-            s[S_POS_M1] = wrap(s[S_POS_P1] + middle(s[S_NUSIZ1] & 7))
-        s[S_RESMP1] = value & 2
+    elif reg == RESMP1:
+        if s[S_RESMP1] and not value & LOCKED:
+            s[S_POS_M1] = wrap(s[S_POS_P1] + middle(s[S_NUSIZ1] & COPIES))
+        s[S_RESMP1] = value & LOCKED
         others_changed(s_at)
-    elif reg == 0x2A:
-        x = cycle % 76
+    # ---- move all objects, and blank eight pixels if the strobe comes early in the line
+    elif reg == HMOVE:
+        x = cycle % LINE_CYCLES
         if prop[P_HMOVE_BLANKS] and (x <= 20 or x == 75):
             s[S_BLANK] = 1
         for k in range(5):
@@ -259,17 +276,18 @@ def store(s_at, prop_at, reg, value, cycle):
         s[S_SUPPRESS0] = s[S_SUPPRESS1] = s[S_ARK_LOOK] = s[S_ARK] = 0
         s[S_HMOVE_CLOCK] = 3 * cycle
         s[S_DIRTY] |= P0 | P1 | M0 | M1 | BL
-    elif reg == 0x2B:
+    # ---- clear motion registers, collision latches
+    elif reg == HMCLR:
         for k in range(5):
             s[S_HM_P0 + k] = 0
-    elif reg == 0x2C:
+    elif reg == CXCLR:
         s[S_COLLISION] = 0
 
 
 @inlined
 def middle(mode):
     """Where a released missile appears in its player."""
-    return 8 if mode == 5 else 16 if mode == 7 else 4
+    return 8 if mode == DOUBLE_SIZE else 16 if mode == QUADRUPLE_SIZE else 4
 
 
 @compiled
@@ -277,13 +295,13 @@ def reset_other(s_at, reg, x, since):
     """RESM0, RESM1, RESBL; `since`: clocks since HMOVE, which can still be moving the object."""
     s = as_state(s_at)
     position = reset_position(3 * x, 2)
-    if reg == 0x12:
+    if reg == RESM0:
         if since == 60 and x == 23:
             position = 8
         s[S_POS_M0] = position
         s[S_ARK_LOOK] = 0
         s[S_DIRTY] |= M0
-    elif reg == 0x13:
+    elif reg == RESM1:
         if since == 9 and x == 6:
             position = 3
         s[S_POS_M1] = position
@@ -303,11 +321,11 @@ def reset_other(s_at, reg, x, since):
 
 @inlined
 def same(s_at, reg, value):
-    """Would this store leave the picture as it is? Asked for the registers that are written most."""
+    """Would this store leave the picture as it is? Only the registers that are stored most are compared."""
     s = as_state(s_at)
-    if reg == 0x1B:
+    if reg == GRP0:
         return (value == s[S_GRP0] or s[S_VDELP0] != 0) and (s[S_VDELP1] == 0 or s[S_GRP1] == s[S_GRP1_OLD])
-    if reg == 0x1C:
+    if reg == GRP1:
         return (
             (value == s[S_GRP1] or s[S_VDELP1] != 0)
             and (s[S_VDELP0] == 0 or s[S_GRP0] == s[S_GRP0_OLD])
@@ -321,26 +339,29 @@ def takes_effect(s_at, reg, cycle):
     """The clock up to which the beam still sees the old value of a register that is stored in this cycle."""
     s = as_state(s_at)
     t = 3 * cycle + DELAY[reg]
-    if 0x0D <= reg <= 0x0F:
-        t += PF_DELAY[cycle & 3]  # 76 is a multiple of 4
-    elif reg == 0x10:
-        if reset_class(reset_position(3 * (cycle % 76), 3), s[S_POS_P0], s[S_NUSIZ0] & 7) > 0:
+    if PF0 <= reg <= PF2:
+        t += PF_DELAY[cycle & 3]  # a line has a multiple of 4 cycles
+    elif reg == RESP0:
+        if reset_class(reset_position(3 * (cycle % LINE_CYCLES), 3), s[S_POS_P0], s[S_NUSIZ0] & COPIES) > 0:
             t += 11
-    elif reg == 0x11 and reset_class(reset_position(3 * (cycle % 76), 3), s[S_POS_P1], s[S_NUSIZ1] & 7) > 0:
+    elif (
+        reg == RESP1
+        and reset_class(reset_position(3 * (cycle % LINE_CYCLES), 3), s[S_POS_P1], s[S_NUSIZ1] & COPIES) > 0
+    ):
         t += 11
     return t
 
 
 @inlined
 def must_close(s_at, reg, value, draw):
-    """Does this store change what is seen from here on?"""
+    """Does this store change the picture from here on?"""
     shows = SHOWS[reg]
     return (shows == 1 or (shows == 2 and draw)) and not same(s_at, reg, value)
 
 
 @inlined
 def replay_together(s_at, prop_at, log_at, until, screen_at):
-    """`replay_apart` for machines that share a warp: one piece of the beam's way at a time, so that they meet in `close`."""
+    """`replay_apart` for consoles that share a warp: the beam moves piece by piece, so that all meet in `close`."""
     s, prop, log = as_state(s_at), as_state(prop_at), as_log(log_at)
     logged = s[S_LOGGED]
     s[S_LOGGED] = 0
@@ -358,17 +379,17 @@ def replay_together(s_at, prop_at, log_at, until, screen_at):
                 rest, cycle = entry_rest(entry), entry_cycle(entry)
                 reg, value = rest >> 8, rest & 0xFF
                 t = takes_effect(s_at, reg, cycle)
-        # ---- to the end of the line, or to t
+        # ---- move the beam to the end of the line, or to t if that comes first
         h, line_ends, closes = 0, False, False
         if start <= t and drawn < end:
             line = s[S_LINE_START]
             t = min(t, end) if t > drawn else t
-            line_ends = t > drawn and t > line + 228
+            line_ends = t > drawn and t > line + LINE_CLOCKS
             if line_ends:
-                h, closes = 160, True
+                h, closes = PIXELS, True
             else:
                 drawn = max(drawn, t)
-                h = min(max(drawn - line - 68, 0), 160)
+                h = min(max(drawn - line - BLANK_CLOCKS, 0), PIXELS)
                 if h > s[S_FROM]:
                     closes = last or drawn == end or must_close(s_at, reg, value, draw)
         meet(lanes)
@@ -390,6 +411,7 @@ def replay_together(s_at, prop_at, log_at, until, screen_at):
 
 @inlined
 def replay_apart(s_at, prop_at, log_at, until, screen_at):
+    """For each logged store: move the beam to it, evaluate what it changes, store. Then move the beam to `until`."""
     s, prop, log = as_state(s_at), as_state(prop_at), as_log(log_at)
     logged = s[S_LOGGED]
     s[S_LOGGED] = 0
@@ -405,19 +427,19 @@ def replay_apart(s_at, prop_at, log_at, until, screen_at):
             rest, cycle = entry_rest(entry), entry_cycle(entry)
             reg, value = rest >> 8, rest & 0xFF
             t = takes_effect(s_at, reg, cycle)
-        # ---- bring the beam to t
+        # ---- move the beam to t, line by line
         if start <= t and drawn < end:
             line = s[S_LINE_START]
             if t > drawn:
                 if t > end:
                     t = end
-                while t > line + 228:
-                    close(s_at, screen_at, np.int64(160), draw and s[S_ROW] < height)
+                while t > line + LINE_CLOCKS:
+                    close(s_at, screen_at, np.int64(PIXELS), draw and s[S_ROW] < height)
                     end_of_line(s_at)
-                    line += 228
+                    line += LINE_CLOCKS
                 drawn = t
-            # ---- evaluate what this store would change
-            h = min(max(drawn - line - 68, 0), 160)
+            # ---- evaluate the pixels that this store must not change any more
+            h = min(max(drawn - line - BLANK_CLOCKS, 0), PIXELS)
             if h > s[S_FROM]:
                 if last or drawn == end or must_close(s_at, reg, value, draw):
                     close(s_at, screen_at, h, draw and s[S_ROW] < height)

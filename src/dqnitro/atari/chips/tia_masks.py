@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..jit.target import inlined
+from .tia_registers import COPIES, DOUBLE_SIZE, QUADRUPLE_SIZE
 
 U0, U1, U4, U7, U8, U16, U32, U63 = (np.uint64(v) for v in (0, 1, 4, 7, 8, 16, 32, 63))
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -84,10 +85,10 @@ def copies(pattern, mode, suppress):
 @inlined
 def player_mask(shape, nusiz, suppress, position):
     """`shape`: the graphics byte with its leftmost pixel in bit 0. Wide players start one pixel later."""
-    mode = nusiz & 7
-    if mode == 5 or mode == 7:
+    mode = nusiz & COPIES
+    if mode == DOUBLE_SIZE or mode == QUADRUPLE_SIZE:
         wide = spread4(shape)
-        if mode == 5:
+        if mode == DOUBLE_SIZE:
             wide &= np.uint64(0x3333333333333333)
             wide = (wide | (wide >> np.uint64(2))) & np.uint64(0x0F0F0F0F0F0F0F0F)
             wide = (wide | (wide >> U4)) & np.uint64(0x00FF00FF00FF00FF)
@@ -104,7 +105,7 @@ def player_mask(shape, nusiz, suppress, position):
 def missile_mask(nusiz, stretch, position):
     size = ((nusiz >> 4) & 3) | stretch
     pattern = (U1 << np.uint64(1 << size)) - U1
-    low, high = copies(pattern, nusiz & 7, 0)
+    low, high = copies(pattern, nusiz & COPIES, 0)
     return rotate(low, high, position)
 
 

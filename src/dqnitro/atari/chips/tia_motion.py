@@ -1,11 +1,13 @@
-"""Where the TIA's objects go: strobes of RESxx and the motion of HMOVE, by the cycle in the line."""
+"""Where the TIA's objects move: the strobes RESxx and HMOVE, which depend on the cycle in the line."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..jit.target import compiled
+from .layout import BLANK_CLOCKS, PIXELS
 from .tia_masks import SECOND, THIRD
+from .tia_registers import DOUBLE_SIZE, QUADRUPLE_SIZE
 
 # HMOVE in cycles 0..20 moves an object by at least FLOOR[c] to the right; in 55..74 by HMxx + BIAS, never right.
 FLOOR = np.array([-7, -7, -7, -7, -6, -5, -5, -4, -3, -2, -2, -1, 0, 1, 1, 2, 3, 4, 4, 5, 6], np.int64)
@@ -14,11 +16,11 @@ BIAS = np.array([6, 5, 4, 4, 3, 2, 1, 1, 0, -1, -2, -2, -3, -4, -5, -5, -6, -7, 
 
 @compiled
 def wrap(position):
-    """One step outside 0..159 comes back on the other side."""
+    """A position up to one line outside 0..159, put back on the line."""
     if position < 0:
-        return position + 160
-    if position >= 160:
-        return position - 160
+        return position + PIXELS
+    if position >= PIXELS:
+        return position - PIXELS
     return position
 
 
@@ -37,17 +39,20 @@ def motion(cycle, nibble):
 
 @compiled
 def reset_position(x, in_blank):
-    """New position after a strobe at clock x of the line: players 3 (+5), missiles and ball 2 (+4)."""
-    if x < 68:
+    """New position after a strobe at clock x of the line.
+
+    `in_blank`: that of a strobe in the blank (players 3, others 2).
+    """
+    if x < BLANK_CLOCKS:
         return in_blank
-    return (x - 68 + in_blank + 2) % 160
+    return (x - BLANK_CLOCKS + in_blank + 2) % PIXELS
 
 
 @compiled
 def reset_class(new, old, mode):
-    """How the first copy shows after RESPx: -1 strobe fell into the start of a copy, 1 into its pixels, else 0."""
-    q = (new - old) % 160
-    width = 16 if mode == 5 else 32 if mode == 7 else 8
+    """Where a RESPx strobe falls, which decides how the first copy shows: -1 start of a copy, 1 its pixels, else 0."""
+    q = (new - old) % PIXELS
+    width = 16 if mode == DOUBLE_SIZE else 32 if mode == QUADRUPLE_SIZE else 8
     if q < 4:
         return -1
     if q < 4 + width:

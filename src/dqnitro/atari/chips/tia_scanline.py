@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-"""Evaluation of a part of one line: which latches the objects set, and what the pixels look like."""
+"""Evaluate a segment of one line: which collision latches the objects set, and which colours the pixels get."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from ..jit.target import as_screen, as_state, compiled, get_word, inlined, put_word
 from .layout import *
 from .tia_masks import ALL, EXPAND, U0, ball_mask, below, missile_mask, overlap, player_mask, playfield_mask
+from .tia_registers import FIELD_FIRST, SCORE_COLOURS
 
 # Object bits, in the order of the enable flags.
 P0, M0, P1, M1, BL, PF = 1, 2, 4, 8, 16, 32
@@ -17,6 +18,14 @@ _LATCHES = (
     (M0, P1), (M0, P0), (M1, P0), (M1, P1), (P0, PF), (P0, BL), (P1, PF), (P1, BL),
     (M0, PF), (M0, BL), (M1, PF), (M1, BL), (BL, PF), (P0, P1), (M0, M1),
 )  # fmt: skip
+(
+    CX_M0P1, CX_M0P0, CX_M1P0, CX_M1P1, CX_P0PF, CX_P0BL, CX_P1PF, CX_P1BL,
+    CX_M0PF, CX_M0BL, CX_M1PF, CX_M1BL, CX_BLPF, CX_P0P1, CX_M0M1,
+) = (1 << bit for bit in range(15))  # fmt: skip
+WITH_PF = CX_P0PF | CX_P1PF | CX_M0PF | CX_M1PF | CX_BLPF
+WITH_BL = CX_P0BL | CX_P1BL | CX_M0BL | CX_M1BL
+WITH_P0 = CX_M0P0 | CX_M1P0 | CX_P0P1
+WITH_P1_OR_M0 = CX_M0P1 | CX_M1P1 | CX_M0M1
 PAIRS = np.array(
     [sum(1 << bit for bit, (a, b) in enumerate(_LATCHES) if present & a and present & b) for present in range(64)],
     np.int64,
@@ -78,49 +87,49 @@ def collide(s_at, h0, h1, need):
     if h0 > 0:
         r0, r1, r2 = r0 & ~below(h0, 0), r1 & ~below(h0, 1), r2 & ~below(h0, 2)
     hit = 0
-    if need & 0x1550:
+    if need & WITH_PF:
         f0, f1, f2 = get(s_at, S_MASK_PF)
         f0, f1, f2 = f0 & r0, f1 & r1, f2 & r2
-        if need & 0x10 and overlap(*get(s_at, S_MASK_P0), f0, f1, f2):
-            hit |= 0x10
-        if need & 0x40 and overlap(*get(s_at, S_MASK_P1), f0, f1, f2):
-            hit |= 0x40
-        if need & 0x100 and overlap(*get(s_at, S_MASK_M0), f0, f1, f2):
-            hit |= 0x100
-        if need & 0x400 and overlap(*get(s_at, S_MASK_M1), f0, f1, f2):
-            hit |= 0x400
-        if need & 0x1000 and overlap(*get(s_at, S_MASK_BL), f0, f1, f2):
-            hit |= 0x1000
-    if need & 0x0AA0:
+        if need & CX_P0PF and overlap(*get(s_at, S_MASK_P0), f0, f1, f2):
+            hit |= CX_P0PF
+        if need & CX_P1PF and overlap(*get(s_at, S_MASK_P1), f0, f1, f2):
+            hit |= CX_P1PF
+        if need & CX_M0PF and overlap(*get(s_at, S_MASK_M0), f0, f1, f2):
+            hit |= CX_M0PF
+        if need & CX_M1PF and overlap(*get(s_at, S_MASK_M1), f0, f1, f2):
+            hit |= CX_M1PF
+        if need & CX_BLPF and overlap(*get(s_at, S_MASK_BL), f0, f1, f2):
+            hit |= CX_BLPF
+    if need & WITH_BL:
         f0, f1, f2 = get(s_at, S_MASK_BL)
         f0, f1, f2 = f0 & r0, f1 & r1, f2 & r2
-        if need & 0x20 and overlap(*get(s_at, S_MASK_P0), f0, f1, f2):
-            hit |= 0x20
-        if need & 0x80 and overlap(*get(s_at, S_MASK_P1), f0, f1, f2):
-            hit |= 0x80
-        if need & 0x200 and overlap(*get(s_at, S_MASK_M0), f0, f1, f2):
-            hit |= 0x200
-        if need & 0x800 and overlap(*get(s_at, S_MASK_M1), f0, f1, f2):
-            hit |= 0x800
-    if need & 0x2006:
+        if need & CX_P0BL and overlap(*get(s_at, S_MASK_P0), f0, f1, f2):
+            hit |= CX_P0BL
+        if need & CX_P1BL and overlap(*get(s_at, S_MASK_P1), f0, f1, f2):
+            hit |= CX_P1BL
+        if need & CX_M0BL and overlap(*get(s_at, S_MASK_M0), f0, f1, f2):
+            hit |= CX_M0BL
+        if need & CX_M1BL and overlap(*get(s_at, S_MASK_M1), f0, f1, f2):
+            hit |= CX_M1BL
+    if need & WITH_P0:
         f0, f1, f2 = get(s_at, S_MASK_P0)
         f0, f1, f2 = f0 & r0, f1 & r1, f2 & r2
-        if need & 0x2 and overlap(*get(s_at, S_MASK_M0), f0, f1, f2):
-            hit |= 0x2
-        if need & 0x4 and overlap(*get(s_at, S_MASK_M1), f0, f1, f2):
-            hit |= 0x4
-        if need & 0x2000 and overlap(*get(s_at, S_MASK_P1), f0, f1, f2):
-            hit |= 0x2000
-    if need & 0x4009:
+        if need & CX_M0P0 and overlap(*get(s_at, S_MASK_M0), f0, f1, f2):
+            hit |= CX_M0P0
+        if need & CX_M1P0 and overlap(*get(s_at, S_MASK_M1), f0, f1, f2):
+            hit |= CX_M1P0
+        if need & CX_P0P1 and overlap(*get(s_at, S_MASK_P1), f0, f1, f2):
+            hit |= CX_P0P1
+    if need & WITH_P1_OR_M0:
         f0, f1, f2 = get(s_at, S_MASK_P1)
         f0, f1, f2 = f0 & r0, f1 & r1, f2 & r2
-        if need & 0x1 and overlap(*get(s_at, S_MASK_M0), f0, f1, f2):
-            hit |= 0x1
-        if need & 0x8 and overlap(*get(s_at, S_MASK_M1), f0, f1, f2):
-            hit |= 0x8
+        if need & CX_M0P1 and overlap(*get(s_at, S_MASK_M0), f0, f1, f2):
+            hit |= CX_M0P1
+        if need & CX_M1P1 and overlap(*get(s_at, S_MASK_M1), f0, f1, f2):
+            hit |= CX_M1P1
         f0, f1, f2 = get(s_at, S_MASK_M0)
-        if need & 0x4000 and overlap(*get(s_at, S_MASK_M1), f0 & r0, f1 & r1, f2 & r2):
-            hit |= 0x4000
+        if need & CX_M0M1 and overlap(*get(s_at, S_MASK_M1), f0 & r0, f1 & r1, f2 & r2):
+            hit |= CX_M0M1
     s[S_COLLISION] |= hit
 
 
@@ -192,11 +201,11 @@ def paint_segment(s_at, screen_at, buffer, y, h0, h1):
     f0, f1, f2 = pf0 | bl0, pf1 | bl1, pf2 | bl2
     ctrlpf = s[S_CTRLPF]
     # A quirk: the playfield alone takes score colours even when it has priority.
-    if ctrlpf & 4 and not (ctrlpf & 2 and s[S_PRESENT] == PF):
+    if ctrlpf & FIELD_FIRST and not (ctrlpf & SCORE_COLOURS and s[S_PRESENT] == PF):
         a0, a1, a2 = a0 & ~f0, a1 & ~f1, a2 & ~f2
         b0, b1, b2 = b0 & ~f0, b1 & ~f1, b2 & ~f2
     else:
-        if ctrlpf & 2:
+        if ctrlpf & SCORE_COLOURS:
             a0 |= pf0
             a1 |= pf1 & LEFT1
             b1 |= pf1 & ~LEFT1
@@ -224,7 +233,7 @@ def evaluate(s_at, screen_at, h0, h1, need, paint):
             collide(s_at, h0, h1, need)
     if paint:
         buffer, y = s[S_BUFFER], s[S_ROW]
-        if s[S_SETTLED] and h0 == 0 and h1 == 160 and not blank:
+        if s[S_SETTLED] and h0 == 0 and h1 == PIXELS and not blank:
             screen = as_screen(screen_at)
             for k in range(WORDS):
                 screen[buffer, y, k] = screen[buffer, y - 1, k]

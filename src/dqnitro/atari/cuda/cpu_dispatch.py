@@ -1,4 +1,4 @@
-"""Two loops over instructions, for a card: machines that share a warp take the one whose phases they go through together."""
+"""GPU only: choose the interpreter. Consoles that share a warp run `cuda/cpu_warp.py`, others `chips/cpu_fast.py`."""
 
 from __future__ import annotations
 

@@ -1,15 +1,17 @@
 # ruff: noqa: F403, F405
-"""The CPU for a warp: every instruction goes through the same few phases, in which machines meet again.
+"""The CPU for a warp: every instruction goes through the same few phases, which the consoles of a warp share.
 
-`chips/cpu_fast.py` has a case of its own for each frequent instruction, which is what a CPU core wants. The 32 machines of a warp stand
-at 32 different instructions and would go through their cases one after the other. Here an instruction is a row of a table:
-where its operand lies, which registers meet in the adder, where the result goes. All machines do fetch, address, read,
-compute and write together, whatever their instructions are; only jumps, the stack's rarities and accesses to the chips branch.
+`chips/cpu_fast.py` has a case of its own for each frequent instruction, which suits a CPU core. The 32 consoles of a
+warp are at 32 different instructions, and would execute their cases one after the other. Here an instruction is a row
+of a table (`cuda/microcode.py`): where its operand lies, which registers go into the adder, where the result goes. All
+consoles fetch, address, read, compute and write together, whatever their instructions are; only jumps, rare uses of the
+stack and accesses to the chips branch.
 
 A, X, Y and SP are the four bytes of one number, so that a table can name a register by a shift.
 
-A machine that needs more than this loop knows waits at its end until the others of its warp have got there (or have
-done `TOGETHER` instructions): what is rare is done by as many machines at once as want it. `run` means the same as ``loop.run``.
+A console whose instruction is too rare for these phases waits until the others of its warp have the same need or have
+done `TOGETHER` instructions, so that as many consoles as possible handle rare things at once. `run` does the same as
+`run` in `chips/cpu_fast.py`.
 """
 
 from __future__ import annotations
@@ -18,17 +20,32 @@ from numpy import int64, uint32, uintp
 
 from ..chips.bus import collision_read, input_read, sync_write
 from ..chips.cartridge import cart_read, cart_write
+from ..chips.cpu_opcodes import ALWAYS_PUSHED, N_BITS
 from ..chips.cpu_reference import add_decimal, step_unit, subtract_decimal
 from ..chips.layout import *
+from ..chips.memory_map import (
+    A7,
+    A12,
+    A13,
+    BANK_OFFSET,
+    BANK_SIZE,
+    BREAK_VECTOR,
+    E0_FIXED,
+    RAM_LINES,
+    SLICE_OFFSET,
+    TIA_LINES,
+)
 from ..chips.riot import riot_read, riot_write
 from ..chips.tia import log_entry, replay_unit
+from ..chips.tia_registers import INPT0, INPT5, READ_LINES, VBLANK, WRITE_LINES, WSYNC
 from ..jit.target import as_log, as_ram, as_state, as_words, compiled, inlined, meet, together
 from .microcode import *
 
-# Why a machine leaves the loop: the frame (or the limit of instructions) ends, a rare instruction, the TIA must catch up
-# before this instruction, or before any other.
+# Why a console leaves the phases: the frame (or the limit of instructions) ends; a rare instruction; the TIA must catch
+# up before this instruction, which reads a collision; the log is full.
 END, RARE, LATE, FULL = 1, 2, 3, 4
-TOGETHER = 16
+TOGETHER = 16  # instructions between two points at which all consoles of a warp meet
+COLLISION_LINES = TIA_LINES | INPT0  # address & COLLISION_LINES == 0: a collision register of the TIA
 
 
 @inlined
@@ -37,16 +54,19 @@ def image_offset(s_at, cart, bank, address):
     s = as_state(s_at)
     if cart == CART_E0:
         segment = (address >> 10) & 3
-        base = int64(7 << 10) if segment == 3 else int64(s[S_SLICE0 + segment])
-        return base + (address & 0x3FF)
+        base = int64(E0_FIXED) if segment == 3 else int64(s[S_SLICE0 + segment])
+        return base + (address & SLICE_OFFSET)
     if cart == CART_FE:
-        return (0 if address & 0x2000 else 0x1000) + (address & 0xFFF)
-    return bank + (address & 0xFFF)
+        return (0 if address & A13 else BANK_SIZE) + (address & BANK_OFFSET)
+    return bank + (address & BANK_OFFSET)
 
 
 @inlined
 def skipped_rounds(s_at, kind, each, r, cycles, left):
-    """Rounds of a loop that only waits, up to the one that ends it: of `each` cycles and two instructions."""
+    """How many rounds of a loop that only waits can be skipped: all but the last.
+
+    A round has `each` cycles, two instructions.
+    """
     s = as_state(s_at)
     if kind == COUNT_X or kind == COUNT_Y:
         return min((((r >> 8) if kind == COUNT_X else (r >> 16)) - 1) & 0xFF, left >> 1)
@@ -62,20 +82,20 @@ def skipped_rounds(s_at, kind, each, r, cycles, left):
 
 
 @inlined
-def chip_read(s_at, ram_at, rom_at, prop_at, t, latch, cycles, now):
-    """A byte that is neither RAM nor a plain byte of the ROM. Collisions are up to date."""
+def chip_read(s_at, ram_at, rom_at, prop_at, address, latch, cycles, now):
+    """Read a byte that is neither RAM nor a plain byte of the ROM. Collisions must be up to date."""
     s = as_state(s_at)
     s[S_CYCLES] = cycles
-    if t & 0x1000:
-        return cart_read(s_at, ram_at, rom_at, prop_at, t)
-    if t & 0x80:
-        return riot_read(s_at, t)
-    port = t & 15
+    if address & A12:
+        return cart_read(s_at, ram_at, rom_at, prop_at, address)
+    if address & A7:
+        return riot_read(s_at, address)
+    port = address & READ_LINES
     s[S_TOUCH] = now
     value = 0
-    if port < 8:
+    if port < INPT0:
         value = collision_read(s_at, port)
-    elif port < 14:
+    elif port <= INPT5:
         value = input_read(s_at, port, cycles)
     return value | (latch & 0x3F)
 
@@ -84,15 +104,16 @@ def chip_read(s_at, ram_at, rom_at, prop_at, t, latch, cycles, now):
 def status(s_at, nz, c, v, d):
     """The status byte as it is pushed."""
     s = as_state(s_at)
-    negative, zero = 0x80 if nz & 0x180 else 0, 0 if nz & 0xFF else 2
-    return negative | (v << 6) | 0x30 | (d << 3) | (s[S_I] << 2) | zero | c
+    negative, zero = 0x80 if nz & N_BITS else 0, 0 if nz & 0xFF else 2
+    return negative | (v << 6) | ALWAYS_PUSHED | (d << 3) | (s[S_I] << 2) | zero | c
 
 
 @inlined
 def branches(flag, want, nz, c, v):
+    """Is the branch taken: has this flag the wanted value?"""
     value = c
     if flag == FLAG_N:
-        value = 1 if nz & 0x180 else 0
+        value = 1 if nz & N_BITS else 0
     elif flag == FLAG_Z:
         value = 0 if nz & 0xFF else 1
     elif flag == FLAG_V:
@@ -102,7 +123,13 @@ def branches(flag, want, nz, c, v):
 
 @compiled
 def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
-    """Instructions until the frame ends or the TIA must catch up; returns why it ended."""
+    """Execute instructions until the frame ends or the TIA must catch up; returns which of END, LATE, FULL.
+
+    `need` is 0 as long as an instruction can be done here; a console with another value only waits for its warp. An
+    instruction that turns out to be rare has not changed the console yet, so the reference can execute it from the
+    start.
+    """
+    # ---- registers and constants of this frame into locals
     s, ram, table = as_state(s_at), as_ram(ram_at), as_words(table_at)
     prop, log = as_state(prop_at), as_log(log_at)
     r = s[S_A] | (s[S_X] << 8) | (s[S_Y] << 16) | (s[S_SP] << 24)
@@ -118,19 +145,20 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                 need = END
             if need == 0 and logged >= LOG_SIZE:
                 need = FULL
-            how, do, o, m, t, now, after, cy, new, in_ram = 0, 0, 0, 0, 0, 0, 0, 0, 0, False
+            how, do, operand, m, address, now, after, cy, new, in_ram = 0, 0, 0, 0, 0, 0, 0, 0, 0, False
             if need == 0:
                 left -= 1
-                # ---- fetch
+                # ---- fetch: the word of this program counter, and the rows of its opcode; skip rounds of a loop that
+                # only waits
                 word = table[uintp(image_offset(s_at, cart, bank, pc))]
                 code = int64(word & uint32(0xFF))
-                o = int64((word >> uint32(8)) & uint32(0xFFFF))
-                note = int64(word >> uint32(24)) if pc & 0x1000 else int64(BY_THE_WAY)
+                operand = int64((word >> uint32(8)) & uint32(0xFFFF))
+                note = int64(word >> uint32(24)) if pc & A12 else int64(FOR_REFERENCE)
                 how, do = HOW[code], DO[code]
                 after = pc + (how & LENGTH_BITS)
                 cy = cycles + ((how >> CYCLES_AT) & 15)
                 new = r  # A, X, Y, SP after it
-                if note == BY_THE_WAY:
+                if note == FOR_REFERENCE:
                     need = RARE
                 elif note != 0:
                     rounds = skipped_rounds(s_at, note >> 4, note & 15, r, cy, left)
@@ -140,40 +168,43 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                         new = (r & ~0xFF00) | (((((r >> 8) & 0xFF) - rounds) & 0xFF) << 8)
                     elif note >> 4 == COUNT_Y:
                         new = (r & ~0xFF0000) | (((((r >> 16) & 0xFF) - rounds) & 0xFF) << 16)
-                # ---- address
+                # ---- address: operand, index, pointer in RAM; a crossed page may cost a cycle
                 index = (new >> ((how >> INDEX_AT) & 24)) & 0xFF if how & INDEXED else 0
-                latch = o if how & LENGTH_BITS == 2 else o >> 8
-                base = o
+                latch = operand if how & LENGTH_BITS == 2 else operand >> 8
+                base = operand
                 if how & INDIRECT:
-                    zp = (o + index) & 0xFF if how & BEFORE else o
+                    zp = (operand + index) & 0xFF if how & BEFORE else operand
                     if zp < 0x80 or zp == 0xFF:
                         need = RARE
                     latch = int64(ram[(zp + 1) & 0x7F])
                     base = int64(ram[zp & 0x7F]) | (latch << 8)
                     if how & BEFORE:
                         index = 0
-                t = base + index
+                address = base + index
                 if how & PAYS:
                     cy += ((base & 0xFF) + index) >> 8
                 if how & ZERO_PAGE:
-                    t &= 0xFF
-                if how & PULLS and t == 0:
+                    address &= 0xFF
+                if how & PULLS and address == 0:
                     need = RARE
                 now = cy - origin
-                in_ram = t & 0x1280 == 0x80
-                # ---- read
-                m = t & 0xFF
+                in_ram = address & RAM_LINES == A7
+                # ---- read: RAM, a plain byte of the ROM, or a chip; the TIA must be up to date before a collision is
+                # read
+                m = address & 0xFF
                 if how & READS:
                     if in_ram:
-                        m = int64(ram[t & 0x7F])
-                    elif t & 0x1000 != 0 and low <= t & 0xFFF < high:
-                        m = int64(table[uintp(image_offset(s_at, cart, bank, t))] & uint32(0xFF))
-                    elif t & 0x1088 == 0 and (logged != 0 or (3 * now >= s[S_START] and s[S_DRAWN] < s[S_END])):
+                        m = int64(ram[address & 0x7F])
+                    elif address & A12 != 0 and low <= address & BANK_OFFSET < high:
+                        m = int64(table[uintp(image_offset(s_at, cart, bank, address))] & uint32(0xFF))
+                    elif address & COLLISION_LINES == 0 and (
+                        logged != 0 or (3 * now >= s[S_START] and s[S_DRAWN] < s[S_END])
+                    ):
                         need = LATE if need == 0 else need
                     elif need == 0:
-                        if t & 0x1080 == 0:
+                        if address & TIA_LINES == 0:
                             touch = now
-                        m = chip_read(s_at, ram_at, rom_at, prop_at, t, latch, cy, now)
+                        m = chip_read(s_at, ram_at, rom_at, prop_at, address, latch, cy, now)
                         bank = s[S_BANK]
                 elif do & FROM_FLAGS:
                     m = status(s_at, nz, c, v, d)
@@ -181,7 +212,7 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
             special = 0
             if need == 0:
                 special = (how >> SPECIAL_AT) & 15
-                # ---- compute
+                # ---- compute: P and Q from a register, from memory or 0, through one adder or another function; flags
                 p = (new >> ((do >> P_AT) & 24)) & 0xFF if do & P_REGISTER else m if do & P_MEMORY else 0
                 q = (new >> ((do >> Q_AT) & 24)) & 0xFF if do & Q_REGISTER else m if do & Q_MEMORY else 0
                 carry = c if do & WITH_C else 1 if do & WITH_ONE else 0
@@ -210,12 +241,13 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                 c = out if do & SETS_C else c
                 to = (do >> TO_AT) & 24
                 new = (new & ~(0xFF << to)) | (result << to) if do & TO_REGISTER else new
-                # ---- write
+                # ---- write: RAM, the TIA's log (WSYNC, VSYNC and VBLANK do more), cartridge, RIOT; then the stack
+                # pointer
                 if how & WRITES:
                     if in_ram:
-                        ram[t & 0x7F] = result
-                    elif t & 0x1080 == 0:
-                        reg = t & 63
+                        ram[address & 0x7F] = result
+                    elif address & TIA_LINES == 0:
+                        reg = address & WRITE_LINES
                         touch = now
                         logs = LOGGED_LOW if reg < 32 else LOGGED_HIGH
                         if (logs >> (reg & 31)) & 1:
@@ -224,36 +256,37 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                         if now >= limit:
                             s[S_STOP], s[S_PARTIAL] = 1, 0
                             need = END
-                        if reg == 2:
-                            cy += 75 - (now + 75) % 76
-                        elif reg < 2:
+                        if reg == WSYNC:
+                            cy += LAST_CYCLE - (now + LAST_CYCLE) % LINE_CYCLES
+                        elif reg <= VBLANK:
                             s[S_CYCLES] = cy
                             sync_write(s_at, reg, result)
                             need = END if s[S_STOP] else 0
                     else:
                         s[S_CYCLES] = cy
-                        if t & 0x1000:
-                            cart_write(s_at, ram_at, prop_at, t, result)
+                        if address & A12:
+                            cart_write(s_at, ram_at, prop_at, address, result)
                             bank = s[S_BANK]
                         else:
-                            riot_write(s_at, t, result)
+                            riot_write(s_at, address, result)
                 if how & PUSHES:
                     new = (new & 0xFFFFFF) | ((((new >> 24) - 1) & 0xFF) << 24)
                 if how & PULLS:
-                    new = (new & 0xFFFFFF) | (t << 24)
+                    new = (new & 0xFFFFFF) | (address << 24)
+                # ---- branch
                 if special == BRANCH and branches(do & 3, (do >> 2) & 1, nz, c, v):
-                    target = after + (o ^ 0x80) - 0x80
+                    target = after + (operand ^ 0x80) - 0x80
                     cy += 1 if (target ^ after) & 0xFF00 == 0 else 2
                     after = target
             meet(lanes)
             if special > BRANCH:
-                # ---- jumps, the stack and flags
+                # ---- jumps, calls, returns and flags: few instructions, so the consoles of a warp may part here
                 sp = (new >> 24) & 0xFF
                 if special == JUMP:
-                    after = o
+                    after = operand
                 elif special == JUMP_INDIRECT:
-                    after = int64(ram[o & 0x7F]) | (int64(ram[(o + 1) & 0x7F]) << 8)
-                    if after & 0x1000 == 0:
+                    after = int64(ram[operand & 0x7F]) | (int64(ram[(operand + 1) & 0x7F]) << 8)
+                    if after & A12 == 0:
                         need = RARE
                 elif special == CALL:
                     if sp < 0x81:
@@ -262,11 +295,11 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                         ram[sp & 0x7F] = ((after - 1) >> 8) & 0xFF
                         ram[(sp - 1) & 0x7F] = (after - 1) & 0xFF
                         new = (new & 0xFFFFFF) | ((sp - 2) << 24)
-                        after = o
+                        after = operand
                 elif special == RETURN:
                     target = int64(ram[(sp + 1) & 0x7F]) | (int64(ram[(sp + 2) & 0x7F]) << 8)
                     # The byte at the return address is read: it must not be a hot spot.
-                    in_rom = target & (target + 1) & 0x1000 != 0 and low <= target & 0xFFF < high
+                    in_rom = target & (target + 1) & A12 != 0 and low <= target & BANK_OFFSET < high
                     if sp < 0x7F or sp >= 0xFE or not in_rom:
                         need = RARE
                     else:
@@ -274,7 +307,7 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                         after = (target + 1) & 0xFFFF
                 elif special == RETURN_FLAGS:
                     target = int64(ram[(sp + 2) & 0x7F]) | (int64(ram[(sp + 3) & 0x7F]) << 8)
-                    if sp < 0x7F or sp >= 0xFD or target & 0x1000 == 0:
+                    if sp < 0x7F or sp >= 0xFD or target & A12 == 0:
                         need = RARE
                     else:
                         m = int64(ram[(sp + 1) & 0x7F])
@@ -288,8 +321,8 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                         ram[(sp - 2) & 0x7F] = status(s_at, nz, c, v, d)
                         s[S_I] = 1
                         new = (new & 0xFFFFFF) | ((sp - 3) << 24)
-                        after = cart_read(s_at, ram_at, rom_at, prop_at, int64(0xFFFE))
-                        after |= cart_read(s_at, ram_at, rom_at, prop_at, int64(0xFFFF)) << 8
+                        after = cart_read(s_at, ram_at, rom_at, prop_at, int64(BREAK_VECTOR))
+                        after |= cart_read(s_at, ram_at, rom_at, prop_at, int64(BREAK_VECTOR + 1)) << 8
                         bank = s[S_BANK]
                 elif special == SET_D:
                     d = do & 1
@@ -301,9 +334,11 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
                     nz, c = ((m & 0x80) << 1) | (0 if m & 2 else 1), m & 1
                     v, d = (m >> 6) & 1, (m >> 3) & 1
                     s[S_I] = (m >> 2) & 1
+            # ---- keep the result, unless the instruction is left to the reference
             if how != 0 and (need == 0 or need == END):
                 r, pc, cycles = new, after & 0xFFFF, cy
-        # ---- here the machines of a warp meet
+        # ---- here the consoles of a warp meet: those with a need store their registers, and the rare instructions are
+        # done
         if need != 0:
             s[S_A], s[S_X], s[S_Y], s[S_SP] = r & 0xFF, (r >> 8) & 0xFF, (r >> 16) & 0xFF, (r >> 24) & 0xFF
             s[S_PC], s[S_NZ], s[S_C], s[S_V], s[S_D] = pc, nz, c, v, d
@@ -320,7 +355,7 @@ def play(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
 
 @compiled
 def run(s_at, ram_at, rom_at, table_at, prop_at, log_at, screen_at):
-    """Instructions until the frame ends, the limit is reached or the CPU jams."""
+    """Execute instructions until the frame ends, the limit of instructions is reached or the CPU jams."""
     s = as_state(s_at)
     need = LATE
     while need != END:

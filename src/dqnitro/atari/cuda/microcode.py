@@ -1,12 +1,14 @@
 # ruff: noqa: F403, F405
-"""The tables behind `cuda/cpu_warp.py`: what each opcode does, as bits, and what each byte of a ROM means as an instruction.
+"""The tables of `cuda/cpu_warp.py`: what each opcode does, as bits, and what each byte of a ROM means as an
+instruction.
 
-`HOW[opcode]`: length, cycles, where the operand lies, what is done with it on the bus, and jumps.
-`DO[opcode]`: two operands P and Q, what is made of them, where it goes. Nearly everything is P + Q + carry: a load is
+`HOW[opcode]`: length, cycles, where the operand lies, whether the bus reads or writes it, and jumps. `DO[opcode]`: two
+operands P and Q, the function that combines them, where the result goes. Nearly everything is P + Q + carry: a load is
 0 + M, a comparison A + ~M + 1, a decrement M + ~0, a shift to the left M + M.
 
-A word of a ROM's table: opcode, operand (16 bits), note (8 bits): 0, `BY_THE_WAY` (an instruction for ``cpu.step_unit``), or a loop that
-only waits: its kind and the cycles of a round.
+A word of a ROM's table: opcode (8 bits), operand (16), note (8). A note is 0, or `FOR_REFERENCE` (an instruction that
+`step_unit` in `chips/cpu_reference.py` executes), or describes a loop that only waits: its kind and the cycles of a
+round.
 """
 
 from __future__ import annotations
@@ -14,11 +16,43 @@ from __future__ import annotations
 import numpy as np
 
 from ..chips import cpu_opcodes
-from ..chips.cpu_opcodes import ABS, ABX, ABY, CYCLES, IMM, IMP, IND, IZX, IZY, LENGTH, MODE, NAMES, REL, ZPX, ZPY
+from ..chips.cpu_opcodes import (
+    ABS,
+    ABX,
+    ABY,
+    BNE_OPCODE,
+    BPL_OPCODE,
+    CYCLES,
+    IMM,
+    IMP,
+    IND,
+    IZX,
+    IZY,
+    LENGTH,
+    MODE,
+    NAMES,
+    REL,
+    ZPX,
+    ZPY,
+)
 from ..chips.layout import *
+from ..chips.memory_map import (
+    A7,
+    A9,
+    A12,
+    BANK_OFFSET,
+    BANK_SIZE,
+    E0_FIRST,
+    E0_FIXED,
+    RAM_LINES,
+    SLICE_OFFSET,
+    SLICE_SIZE,
+)
+from ..chips.riot_registers import INTIM, TIMINT
 from ..chips.tia import LOGGED
 
-# ---- bits of HOW
+# ---- bits of HOW: bytes, cycles, the index register, then how the address is made and used, then what is not a plain
+# access
 LENGTH_BITS = 3
 CYCLES_AT = 2
 INDEX_AT = 3  # a register's shift (0, 8, 16, 24) lies in bits 6..7 times 8: (how >> 3) & 24
@@ -27,7 +61,7 @@ SPECIAL_AT = 17
 (
     BRANCH, JUMP, JUMP_INDIRECT, CALL, RETURN, RETURN_FLAGS, BREAK, FLAGS_IN, SET_D, SET_I, CLEAR_V,
 ) = range(1, 12)  # fmt: skip
-# ---- bits of DO
+# ---- bits of DO: the function, the registers of P, Q and the result, then where P and Q come from and what is set
 FUNCTION_BITS = 7
 ADD, OR, AND, XOR, RIGHT = range(5)
 P_AT, Q_AT, TO_AT = 0, 2, 4  # registers' shifts in bits 3..4, 5..6 and 7..8: (do >> P_AT) & 24
@@ -36,10 +70,12 @@ P_AT, Q_AT, TO_AT = 0, 2, 4  # registers' shifts in bits 3..4, 5..6 and 7..8: (d
     SETS_NZ, SETS_C, SETS_V, TESTS, TO_REGISTER, FROM_FLAGS,
 ) = (1 << k for k in range(9, 22))  # fmt: skip
 FLAG_N, FLAG_V, FLAG_C, FLAG_Z = range(4)  # of a branch: in bits 0..1 of its DO, the value wanted in bit 2
-# ---- notes
-BY_THE_WAY = 255
+# ---- notes: an instruction for the reference; loops that count X or Y down, or wait until the timer shows 0, or turns
+# negative
+FOR_REFERENCE = 255
 COUNT_X, COUNT_Y, UNTIL_ZERO, UNTIL_MINUS = range(1, 5)
 
+# The TIA registers whose stores go to the log, as two sets of 32 bits.
 LOGGED_LOW = int(sum(1 << k for k in range(32) if LOGGED[k]))
 LOGGED_HIGH = int(sum(1 << k for k in range(32) if LOGGED[32 + k]))
 
@@ -49,7 +85,7 @@ _NZ, _C = SETS_NZ, SETS_C
 
 
 def _do(function: int = ADD, p: int | None = None, q: int | None = None, to: int | None = None, more: int = 0) -> int:
-    """Operands and target: a register, M, or nothing (0 as an operand). A target in memory is HOW's business."""
+    """Operands and target: a register, M (memory), or None (an operand of 0). HOW says whether memory is written."""
     word = function | more
     for operand, at, register, memory in ((p, P_AT, P_REGISTER, P_MEMORY), (q, Q_AT, Q_REGISTER, Q_MEMORY)):
         if operand == M:
@@ -66,7 +102,8 @@ _LEFT = {"ASL": 0, "ROL": WITH_C}
 _DO = {
     "LDA": _do(q=M, to=A, more=_NZ), "LDX": _do(q=M, to=X, more=_NZ), "LDY": _do(q=M, to=Y, more=_NZ),
     "ORA": _do(OR, A, M, A, _NZ), "AND": _do(AND, A, M, A, _NZ), "EOR": _do(XOR, A, M, A, _NZ),
-    "ADC": _do(ADD, A, M, A, _NZ | _C | SETS_V | WITH_C), "SBC": _do(ADD, A, M, A, _NZ | _C | SETS_V | WITH_C | INVERTED),
+    "ADC": _do(ADD, A, M, A, _NZ | _C | SETS_V | WITH_C),
+    "SBC": _do(ADD, A, M, A, _NZ | _C | SETS_V | WITH_C | INVERTED),
     "CMP": _do(ADD, A, M, None, _NZ | _C | _MINUS), "CPX": _do(ADD, X, M, None, _NZ | _C | _MINUS),
     "CPY": _do(ADD, Y, M, None, _NZ | _C | _MINUS), "BIT": _do(AND, A, M, None, _NZ | TESTS), "NOP": 0,
     "STA": _do(p=A), "STX": _do(p=X), "STY": _do(p=Y),
@@ -91,7 +128,8 @@ _SPECIAL = {
     "CLD": SET_D, "SED": SET_D, "CLI": SET_I, "SEI": SET_I, "CLV": CLEAR_V,
 }  # fmt: skip
 _MODE = {
-    ZPX: INDEXED | ZERO_PAGE | (X << 6), ZPY: INDEXED | ZERO_PAGE | (Y << 6), ABX: INDEXED | (X << 6), ABY: INDEXED | (Y << 6),
+    ZPX: INDEXED | ZERO_PAGE | (X << 6), ZPY: INDEXED | ZERO_PAGE | (Y << 6),
+    ABX: INDEXED | (X << 6), ABY: INDEXED | (Y << 6),
     IZX: INDEXED | INDIRECT | BEFORE | (X << 6), IZY: INDEXED | INDIRECT | (Y << 6),
 }  # fmt: skip
 _STACK = INDEXED | ZERO_PAGE | (SP << 6)
@@ -123,53 +161,63 @@ DO = np.array([_DO.get(name, 0) for name in NAMES], np.int32)
 
 
 def _loop(image: np.ndarray, at: int, room: int) -> int:
-    """The note of a loop that only waits and begins here; 0: there is none."""
+    """The note of a loop that only waits and begins here, or 0."""
     code = int(image[at])
     name = NAMES[code]
-    if name in ("DEX", "DEY") and room >= 3 and image[at + 1] == 0xD0 and image[at + 2] == 0xFD:
+    if name in ("DEX", "DEY") and room >= 3 and image[at + 1] == BNE_OPCODE and image[at + 2] == 0xFD:
         each = 4 + (2 if ((at + 3) ^ at) & ~0xFF else 1)
         return ((COUNT_X if name == "DEX" else COUNT_Y) << 4) | each
     if name in ("LDA", "LDX", "LDY") and MODE[code] == ABS and room >= 5 and image[at + 4] == 0xFB:
         address = int(image[at + 1]) | (int(image[at + 2]) << 8)
         each = 4 + (4 if ((at + 5) ^ at) & ~0xFF else 3)
-        if address & 0x1280 == 0x280 and address & 5 == 4:  # the timer
-            if image[at + 3] == 0xD0:
+        if address & RAM_LINES == A9 | A7 and address & TIMINT == INTIM:
+            if image[at + 3] == BNE_OPCODE:
                 return (UNTIL_ZERO << 4) | each
-            if image[at + 3] == 0x10 and name == "LDA":
+            if image[at + 3] == BPL_OPCODE and name == "LDA":
                 return (UNTIL_MINUS << 4) | each
     return 0
 
 
 def _word(image: np.ndarray, bank: int, a: int, size: int, low: int, high: int) -> int:
-    """Offset `a` of a bank of `size` bytes as an instruction; only what lies in low..high-1 has no side effect when read."""
+    """Offset `a` of a bank of `size` bytes as an instruction.
+
+    Only offsets low..high-1 can be read without a side effect.
+    """
     code = int(image[bank + a])
     name, mode, length = NAMES[code], int(MODE[code]), int(HOW[code]) & LENGTH_BITS
-    rare = code | (BY_THE_WAY << 24)
-    # An instruction that ends, or may jump, outside the ROM needs the bus latch, which only the plain way keeps.
-    if not KNOWN[code] or a < low or a + length > high or a + length > size or (size == 4096 and a + length == size):
+    rare = code | (FOR_REFERENCE << 24)
+    # An instruction that ends, or may jump, outside the ROM needs the bus latch, which only the reference keeps.
+    if (
+        not KNOWN[code]
+        or a < low
+        or a + length > high
+        or a + length > size
+        or (size == BANK_SIZE and a + length == size)
+    ):
         return rare
-    o = int(image[bank + a + 1]) if length > 1 else 0
+    operand = int(image[bank + a + 1]) if length > 1 else 0
     if length > 2:
-        o |= int(image[bank + a + 2]) << 8
-    if mode == REL and size == 4096 and not 0 <= a + 2 + (o ^ 0x80) - 0x80 < size:
+        operand |= int(image[bank + a + 2]) << 8
+    if mode == REL and size == BANK_SIZE and not 0 <= a + 2 + (operand ^ 0x80) - 0x80 < size:
         return rare
-    if (mode == ABS and name in ("JMP", "JSR") and not o & 0x1000) or (mode == IND and not 0x80 <= o < 0xFF):
+    if (mode == ABS and name in ("JMP", "JSR") and not operand & A12) or (mode == IND and not 0x80 <= operand < 0xFF):
         return rare
     if name in ("PLA", "PLP"):
-        o = 0x2801  # one above SP; the bus carried 0x28 last
+        operand = 0x2801  # one above SP; the bus carried 0x28 last
     note = _loop(image[bank : bank + size], a, min(high, size) - a)
-    return code | (o << 8) | (note << 24)
+    return code | (operand << 8) | (note << 24)
 
 
 def microcode(image: np.ndarray, prop: np.ndarray) -> np.ndarray:
-    """The table of a ROM, by offset in its image (see `phases.image_offset`)."""
+    """The table of a ROM, by offset in its image (`image_offset` in `cuda/cpu_warp.py`)."""
     cart, low, high = int(prop[P_CART]), int(prop[P_LOW]), int(prop[P_HIGH])
-    words = np.array([int(b) | (BY_THE_WAY << 24) for b in image], np.uint32)
+    words = np.array([int(b) | (FOR_REFERENCE << 24) for b in image], np.uint32)
     if cart == CART_E0:
         for k in range(8192):
-            bank = k & ~0x3FF
-            words[k] = _word(image, bank, k & 0x3FF, 1024, low, 0x3E0 if bank == 7 << 10 else 0x400)
+            bank = k & ~SLICE_OFFSET
+            end = E0_FIRST & SLICE_OFFSET if bank == E0_FIXED else SLICE_SIZE
+            words[k] = _word(image, bank, k & SLICE_OFFSET, SLICE_SIZE, low, end)
         return words
     for k in range(8192 if cart == CART_DPC else image.size):
-        words[k] = _word(image, k & ~0xFFF, k & 0xFFF, 4096, low, high)
+        words[k] = _word(image, k & ~BANK_OFFSET, k & BANK_OFFSET, BANK_SIZE, low, high)
     return words

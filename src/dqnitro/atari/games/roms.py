@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-"""ROM images: where they are, what cartridge they sat in, what the console must know about them."""
+"""ROM images: where they are, which cartridge they come from, which properties the console needs to know."""
 
 from __future__ import annotations
 
@@ -9,19 +9,33 @@ from pathlib import Path
 
 import numpy as np
 
+from ..chips.cpu_opcodes import JSR_OPCODE
 from ..chips.layout import *
+from ..chips.memory_map import (
+    A12,
+    BANK_SIZE,
+    DPC_END,
+    DPC_LATE,
+    E0_FIRST,
+    E0_LAST,
+    F6_BANK0,
+    F8_BANK0,
+    F8_BANK1,
+    SC_END,
+)
 
 CARTRIDGES = {
     "2K": CART_2K, "4K": CART_4K, "F8": CART_F8, "F6": CART_F6, "E0": CART_E0, "FE": CART_FE,
     "F8SC": CART_F8SC, "F6SC": CART_F6SC, "DPC": CART_DPC,
 }  # fmt: skip
-DPC_SIZE = 10_495  # 8K of program, 2K of display data, 255 bytes without use
+DPC_SIZE = 10_495  # 8K of program, 2K of display data, 255 unused bytes
 _SIZES = {"2K": 2048, "4K": 4096, "F8": 8192, "E0": 8192, "FE": 8192, "F8SC": 8192, "F6": 16384, "F6SC": 16384}
 
-# Offsets that are read without side effects: [low, high)
+# The plain window: offsets of a bank that can be read without a side effect, [low, high)
 _WINDOW = {
-    CART_2K: (0, 0x1000), CART_4K: (0, 0x1000), CART_F8: (0, 0xFF8), CART_F6: (0, 0xFF6), CART_E0: (0, 0xFE0),
-    CART_FE: (0, 0x1000), CART_F8SC: (0x100, 0xFF8), CART_F6SC: (0x100, 0xFF6), CART_DPC: (0x80, 0xFC0),
+    CART_2K: (0, BANK_SIZE), CART_4K: (0, BANK_SIZE), CART_F8: (0, F8_BANK0), CART_F6: (0, F6_BANK0),
+    CART_E0: (0, E0_FIRST), CART_FE: (0, BANK_SIZE), CART_F8SC: (SC_END, F8_BANK0), CART_F6SC: (SC_END, F6_BANK0),
+    CART_DPC: (DPC_END, DPC_LATE),
 }  # fmt: skip
 
 Y_START = {"qbert": 40, "up_n_down": 30, "carnival": 26, "pooyan": 26}
@@ -32,12 +46,12 @@ PAL = frozenset(
 NO_HMOVE_BLANKS = frozenset("asteroids battle_zone ms_pacman darkchambers".split())
 PADDLES = frozenset("pong breakout backgammon blackjack casino kaboom".split())
 SWAP_PORTS = frozenset("surround wizard_of_wor".split())
-# Games whose frames may stop before the picture is complete: what is left shows older frames, so that every
-# frame must be drawn. (They think for many frames, or blink the picture off.)
+# Games whose frames may end before the picture is complete: the rest shows older frames, so every frame must be drawn.
+# (They compute for many frames, or switch the picture off.)
 UNFINISHED = frozenset("koolaid tetris tic_tac_toe_3d trondead video_checkers video_chess".split())
-# The RAM byte that ale-py's rules read last, which stays on the bus between two frames of a restart; only a crashed program
-# that executes TIA registers can tell. Found by such programs, for games without a choice of variants (with one, ale-py waits for
-# ever for somebody else's program to choose). Not here: games that read on conditions.
+# The RAM byte that ale-py's rules read last, which stays on the bus between two frames of a restart; only a crashed
+# program that executes TIA registers can tell. Found by running such programs as games without a choice of variants (in
+# the others ale-py waits forever for the variant to be chosen). Games whose reads depend on conditions are left out.
 LAST_READ = {
     "amidar": 0xD6, "assault": 0xE5, "asterix": 0xC7, "atlantis2": 0xA3, "beam_rider": 0x85, "blackjack": 0x86,
     "boxing": 0x91, "carnival": 0x83, "darkchambers": 0xCA, "earthworld": 0xA7, "enduro": 0xAF, "entombed": 0xC7,
@@ -55,7 +69,7 @@ class UnsupportedRom(ValueError):
 
 @dataclass(frozen=True)
 class Rom:
-    """An image with all that a machine needs to run it."""
+    """An image, and all that a console needs to know to run it."""
 
     name: str
     cartridge: str
@@ -88,7 +102,7 @@ def _absolute_accesses(image: np.ndarray) -> np.ndarray:
     """Addresses (13 bits) that instructions with an absolute operand, at any offset, could touch."""
     opcodes = np.isin(image[:-2], [0x0C, 0x2C, 0x8C, 0x8D, 0x8E, 0xAC, 0xAD, 0xAE, 0xCD])
     operands = image[1:-1].astype(np.int64) | (image[2:].astype(np.int64) << 8)
-    return operands[opcodes & (operands & 0x1000 != 0)] & 0x1FFF
+    return operands[opcodes & (operands & A12 != 0)] & 0x1FFF
 
 
 def detect(image: np.ndarray) -> str:
@@ -105,15 +119,15 @@ def detect(image: np.ndarray) -> str:
         raise UnsupportedRom(
             f"an image of {size:,} bytes fits no supported cartridge. hint: supported sizes are {known} bytes"
         )
-    banks = image.reshape(-1, 4096)
+    banks = image.reshape(-1, BANK_SIZE)
     # Cartridge RAM hides the first 256 bytes of every bank, so nothing is stored there.
-    if all(np.all(bank[:256] == bank[0]) for bank in banks):
+    if all(np.all(bank[:SC_END] == bank[0]) for bank in banks):
         return "F8SC" if size == 8192 else "F6SC"
     if size == 16384:
         return "F6"
     touched = _absolute_accesses(image)
-    slices = np.count_nonzero((touched >= 0x1FE0) & (touched < 0x1FF8))
-    switches = np.count_nonzero((touched == 0x1FF8) | (touched == 0x1FF9))
+    slices = np.count_nonzero((touched >= A12 | E0_FIRST) & (touched <= A12 | E0_LAST))
+    switches = np.count_nonzero((touched == A12 | F8_BANK0) | (touched == A12 | F8_BANK1))
     if slices > 3 and slices > 2 * switches:
         return "E0"
     if switches == 0 and _calls_across_pages(image):
@@ -122,14 +136,14 @@ def detect(image: np.ndarray) -> str:
 
 
 def _calls_across_pages(image: np.ndarray) -> bool:
-    """FE programs live at D000 and F000 at once and switch by calling from one to the other."""
-    calls = image[:-2] == 0x20
+    """FE programs lie at D000 and at F000, and switch banks by calling from one to the other."""
+    calls = image[:-2] == JSR_OPCODE
     pages = image[2:][calls] >> 4
     return bool(np.count_nonzero(pages == 0xD) > 8 and np.count_nonzero(pages == 0xF) > 8)
 
 
 def build(name: str, data: bytes, cartridge: str | None = None, pal: bool = False) -> Rom:
-    """A ROM from its bytes. `name` gives the properties of a known game; others get the usual ones."""
+    """A ROM from its bytes. `name` selects the properties of a known game; others get the usual ones."""
     image = np.frombuffer(data, np.uint8)
     if image.size == 0:
         raise UnsupportedRom(f"the image of {name!r} is empty. hint: check the file")
@@ -163,7 +177,7 @@ def build(name: str, data: bytes, cartridge: str | None = None, pal: bool = Fals
     prop[P_LOW], prop[P_HIGH] = _WINDOW[number]
     prop[P_PC_MASK] = 0x3FFF if number == CART_FE else 0x1FFF
     image = np.ascontiguousarray(image)
-    image.flags.writeable = False  # all images alike: Numba compiles again for an array that can be written
+    image.flags.writeable = False  # like all images: Numba would compile again for a writeable array
     return Rom(name, kind, image, prop)
 
 
