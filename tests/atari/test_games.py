@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from ale_py import ALEInterface, roms
 
-from dqnitro.atari.games import game_table, rules
-from dqnitro.atari.games.game_table import G_LIVES, G_SIZE, G_TERMINAL, GAMES, LIVES, NAMES, OVER, TERMS
+from dqnitro.atari.games import game_table, rules, table_language
+from dqnitro.atari.games.game_table import GAMES, LIVES, NAMES, OVER, TERMS
+from dqnitro.atari.games.table_language import G_LIVES, G_SIZE, G_TERMINAL
 
 FRAMES = 400
 # addresses that only a twist reads, with the values that matter there
@@ -145,7 +146,7 @@ def test_unknown_game_says_what_is_near() -> None:
 
 
 def test_holds_is_any_of_all() -> None:
-    when = (game_table.eq(0x80, 1) | game_table.eq(0x81, 2)) & game_table.above(0x82, 3)
+    when = (table_language.eq(0x80, 1) | table_language.eq(0x81, 2)) & table_language.above(0x82, 3)
     assert [len(c) for c in when.clauses] == [2, 2]
     table = np.full((1, 5, 6), -1, np.int32)
     rows = game_table._clauses(when)

@@ -1,4 +1,4 @@
-"""Side by side with ale-py: the same actions for both, everything that shows compared on every frame."""
+"""Compare the console with ale-py: the same actions for both, everything observable compared after every frame."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from .console import Console
 from .games import game_table, roms
 
-RESTARTS = 0.002  # share of frames after which a new game is started although the last one goes on
+RESTARTS = 0.002  # share of frames after which a new game is started although the last one has not ended
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """One game. `difference` is empty, or says what differed and when; the frames after it are not run."""
+    """The result of one game. `difference` is empty, or says what differed and when; the check stops there."""
 
     game: str
     frames: int
@@ -47,7 +47,7 @@ def check(
 def check_game(
     name: str, frames: int, seed: int = 0, hold: int = 1, rom: str | os.PathLike[str] | None = None
 ) -> CheckResult:
-    """One game, or (with `rom`) an image of one's own whose file is named like a game."""
+    """Check one game, or with `rom` an image of your own whose file is named like a game."""
     from ale_py import ALEInterface, LoggerMode
 
     ALEInterface.setLoggerMode(LoggerMode.Error)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from .chips.cpu_predecode import predecode
 from .chips.layout import *
 from .chips.rng import MT_SIZE, mt_seed
-from .games import game_table, roms
+from .games import game_table, roms, table_language
 from .games.environment import NO_GAME, act, power_on, start_game
 from .jit.target import compiled
 
@@ -33,11 +33,11 @@ def act_all(state, ram, rom, dec, prop, log, screen, game, g, mt, actions, stick
 
 
 class Console:
-    """Machines that run side by side, each with its own RAM, screen and random generators.
+    """Consoles that run side by side, each with its own RAM, screen and random generators.
 
     `game` is a game that ale-py ships; `rom` is an image of your own: a file, or its bytes. An image whose file is
     named like a known game, or that comes with `game`, is scored by that game's rules; any other has no score and
-    no end.
+    never ends.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Console:
         self.n = n
         self._sticky = float(np.float32(repeat_action_probability))
         prop = self._prop = self.rom.prop.copy()
-        prop[P_PADDLE_MAX] = game_table.PADDLE_MAX_DEFAULT if known is None else known.paddle_max
+        prop[P_PADDLE_MAX] = table_language.PADDLE_MAX_DEFAULT if known is None else known.paddle_max
         self._ntsc = prop.copy()
         self._ntsc[P_PAL] = 0
         self._dec = predecode(self.rom)
@@ -69,41 +69,41 @@ class Console:
         self._state = np.zeros((n, S_SIZE), np.int64)
         self._ram = np.zeros((n, 256), np.uint8)
         self._screen = np.zeros((n, 2, ROWS, WORDS), np.uint64)
-        self._g = np.zeros((n, game_table.G_SIZE), np.int32)
+        self._g = np.zeros((n, table_language.G_SIZE), np.int32)
         self._mt = np.zeros((n, MT_SIZE), np.uint32)
         self._mt_system = np.zeros((n, MT_SIZE), np.uint32)
         self._long_frames = [self._power(i, seed + i) for i in range(n)]
         if rom is not None and not self.rom.pal and min(self._long_frames) >= 15:
-            # Nobody told us that the image is a European one: its own frames do.
+            # A PAL image: its frames are longer, which is the only sign of it.
             self.rom = roms.build(self.rom.name, self.rom.image.tobytes(), self.rom.cartridge, pal=True)
             prop[P_PAL], prop[P_HEIGHT] = 1, self.rom.height
             for i in range(n):
                 self._power(i, seed + i)
         self.reset()
 
-    def _machine(self, i: int) -> tuple[np.ndarray, ...]:
+    def _console(self, i: int) -> tuple[np.ndarray, ...]:
         return self._state[i], self._ram[i], self.rom.image, self._dec, self._prop, self._log, self._screen[i]
 
     def _power(self, i: int, seed: int) -> int:
         if self._prop[P_PAL]:
             self._ntsc[P_HEIGHT] = 210
-        s, ram, image, dec, prop, log, screen = self._machine(i)
+        s, ram, image, dec, prop, log, screen = self._console(i)
         mt_seed(self._mt[i], seed)
         return power_on(s, ram, image, dec, prop, self._ntsc, log, screen, self._game, self._g[i], self._mt_system[i])
 
     def reset(self, machines: Iterable[int] | None = None) -> None:
-        """Start a new game on all machines, or on some. RAM keeps what the last game left in it."""
+        """Start a new game on all consoles, or on some. RAM keeps what the last game left in it."""
         for i in range(self.n) if machines is None else machines:
-            s, ram, image, dec, prop, log, screen = self._machine(i)
+            s, ram, image, dec, prop, log, screen = self._console(i)
             start_game(
                 s, ram, image, dec, prop, log, screen, self._game,
                 self._g[i], self._mt[i], self._mt_system[i], self._sticky,
             )  # fmt: skip
 
     def act(self, actions: ArrayLike, draw: bool = True) -> NDArray[np.int64]:
-        """One frame with an action (0..17) for each machine; returns the rewards.
+        """One frame with an action (0..17) for each console; returns the rewards.
 
-        `draw=False` leaves the pixels of this frame out, which is faster; all else is the same.
+        `draw=False` does not draw the pixels of this frame, which is faster; everything else is the same.
         """
         chosen = np.ascontiguousarray(np.broadcast_to(np.asarray(actions, np.int64), (self.n,)))
         if chosen.min() < 0 or chosen.max() > 17:
@@ -117,7 +117,7 @@ class Console:
 
     @property
     def ram(self) -> NDArray[np.uint8]:
-        """[n, 128], live: a write changes the machine."""
+        """[n, 128], live: a write changes the console."""
         return self._ram[:, :128]
 
     @property
@@ -128,18 +128,18 @@ class Console:
 
     @property
     def lives(self) -> NDArray[np.int32]:
-        return self._g[:, game_table.G_LIVES].copy()
+        return self._g[:, table_language.G_LIVES].copy()
 
     @property
     def game_over(self) -> NDArray[np.bool_]:
-        return self._g[:, game_table.G_TERMINAL] != 0
+        return self._g[:, table_language.G_TERMINAL] != 0
 
     def get_state(self) -> State:
-        """Everything that decides how the machines go on: plain arrays, fit for `np.savez`."""
+        """The whole state of the consoles: plain arrays, fit for `np.savez`."""
         return {name: array.copy() for name, array in self._arrays().items()}
 
     def set_state(self, state: State) -> None:
-        """Go on from a state of a console with the same game and n."""
+        """Continue from a state of a console with the same game and n."""
         arrays = self._arrays()
         for name, array in arrays.items():
             if name not in state or state[name].shape != array.shape or state[name].dtype != array.dtype:

@@ -1,11 +1,12 @@
 # ruff: noqa: F403, F405
-"""The console's kernels: a thread for each machine plays, a block for each machine draws the observation.
+"""The console's kernels: one thread per console plays, one block per console computes the observation.
 
-This module is loaded by `cuda/build.py` under another package name, so that every function it imports is compiled for CUDA.
+This module is loaded by `cuda/build.py` under another package name, so that every function it imports is compiled for
+CUDA.
 
-`at` holds the address of each array (`A_...`). Machines whose game is over can begin the next one in two ways: in the step
-that asks for it, while all others wait (a new game takes about a hundred frames), or *aside*: the machine is away, a second
-kernel starts its game beside the steps of the others, and it comes back when that is done.
+`at` holds the address of each array (`A_...`). A console whose game has ended can begin the next one in two ways: in
+its next step, while all others wait (a new game takes about a hundred frames), or in the background: it leaves out
+steps (`A_AWAY`) while a second kernel starts its game, and joins the others again when that is done.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy import float32, int32, int64, uint8
 
 from ..chips.layout import *
 from ..chips.rng import MT_SIZE
-from ..games.game_table import G_SIZE
+from ..games.table_language import G_SIZE
 from ..jit.target import (
     LANES,
     STATE_ROWS,
@@ -45,21 +46,29 @@ from .observation import QUADS, divide, pool, row_sum
     A_COMMANDS, A_SEEDS, A_ACTIONS, A_STRENGTHS,
     A_VIEW, A_OBS, A_RAW, A_RESULTS, A_TERMINATED, A_TRUNCATED,
     A_AWAY, A_ROWS,
-    # the resize: eight arrays of the plan, x_first .. y_units
+    # The resize: eight arrays of the plan, x_first .. y_units
     A_PLAN, _1, _2, _3, _4, _5, _6, _7,
     A_SIZE,
 ) = range(37)
 # fmt: on
 NOTHING, FRESH = 3, 4  # views beside WHOLE, STALE, AGAIN: leave the observation as it is; the first one of a game
-HERE, WAITS, STARTING, READY = range(4)  # a machine's place while games begin aside
+HERE, WAITS, STARTING, READY = range(
+    4
+)  # in A_AWAY: a console plays, waits for its reset, is being reset, may play again
 SCREENS = 3  # two buffers and a spare one
-GRAY_ROWS = ROWS + 1  # one to spare: weights of 0 reach beyond the last row
+GRAY_ROWS = ROWS + 1  # one more than needed: weights of 0 reach beyond the last row
 MT_BYTES, RULES_BYTES = 4 * MT_SIZE, 4 * G_SIZE
 
 
+# ---- one console's share of the arrays
+
+
 @cuda.jit(device=True)
-def machine(at, m):
-    """What `play` and `begin` take of machine m."""
+def console(at, m):
+    """The arrays of console m that `play` and `begin` take.
+
+    State, log and RAM lie in groups of 32 (`cuda/target.py`).
+    """
     group, lane = m // LANES, m % LANES
     return (
         as_state(at[A_STATE] + 4 * (group * STATE_ROWS * LANES + lane)),
@@ -73,7 +82,8 @@ def machine(at, m):
 
 @cuda.jit(device=True)
 def start(at, m, sticky, seed):
-    s, ram, log, screen, g, e = machine(at, m)
+    """Begin a game on console m; a seed of -1 leaves its random generators as they are."""
+    s, ram, log, screen, g, e = console(at, m)
     begin(
         s, ram, as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), as_state(at[A_NTSC]), log, screen, g,
         as_words(at[A_MT] + m * MT_BYTES), as_words(at[A_MT_SYSTEM] + m * MT_BYTES),
@@ -83,7 +93,8 @@ def start(at, m, sticky, seed):
 
 @cuda.jit(device=True)
 def report(at, n, m, reward, ended, cut):
-    s, _, _, _, g, _ = machine(at, m)
+    """The results of console m's step; `ended`: terminated, `cut`: truncated."""
+    s, _, _, _, g, _ = console(at, m)
     results = as_int32(at[A_RESULTS])
     results[R_REWARD * n + m] = int32(reward)
     results[R_LIVES * n + m] = g[G_LIVES]
@@ -93,9 +104,12 @@ def report(at, n, m, reward, ended, cut):
     as_bytes(at[A_TRUNCATED])[m] = uint8(1 if cut else 0)
 
 
+# ---- playing: steps, and games that begin in the background
+
+
 @kernel(sticky=float64)
-def step_kernel(at_, n, per_warp, sticky, aside):
-    """One agent's step of every machine. `per_warp` machines share a warp: fewer wait less for one another."""
+def step_kernel(at_, n, per_warp, sticky, background):
+    """One step of every console. `per_warp` consoles share a warp; fewer of them wait less for one another."""
     at = plain_int64(at_)
     thread = cuda.grid(1)
     m = thread // 32 * per_warp + thread % 32
@@ -103,7 +117,7 @@ def step_kernel(at_, n, per_warp, sticky, aside):
         return
     o = plain_int64(at[A_OPTIONS])
     views, away = as_int32(at[A_VIEW]), as_int32(at[A_AWAY])
-    s, ram, log, screen, g, e = machine(at, m)
+    s, ram, log, screen, g, e = console(at, m)
     command = as_int32(at[A_COMMANDS])[m]
     reward, ended, cut = 0, False, False
     views[m] = NOTHING
@@ -119,7 +133,7 @@ def step_kernel(at_, n, per_warp, sticky, aside):
             as_words(at[A_MT] + m * MT_BYTES), e, o, sticky, action, as_float32(at[A_STRENGTHS])[m],
         )  # fmt: skip
         views[m] = int32(view | (other << 4) | (s[S_BUFFER] << 8))
-        if aside and e[E_OVER]:
+        if background and e[E_OVER]:
             away[m] = WAITS
     if command == RESET or command == SEEDED_RESET:
         start(at, m, sticky, plain_int64(at[A_SEEDS])[m] if command == SEEDED_RESET else int64(-1))
@@ -129,7 +143,7 @@ def step_kernel(at_, n, per_warp, sticky, aside):
 
 @kernel()
 def admit_kernel(at_, n):
-    """Between steps: machines that are ready come back, those that wait begin to start."""
+    """Between steps: consoles that are ready play again, those that wait are to be reset now."""
     at = plain_int64(at_)
     m = cuda.grid(1)
     if m >= n:
@@ -137,7 +151,7 @@ def admit_kernel(at_, n):
     away, views = as_int32(at[A_AWAY]), as_int32(at[A_VIEW])
     views[m] = NOTHING
     if away[m] == READY:
-        s, _, _, _, _, _ = machine(at, m)
+        s, _, _, _, _, _ = console(at, m)
         views[m] = int32(FRESH | (s[S_BUFFER] << 4) | (s[S_BUFFER] << 8))
         away[m] = HERE
     elif away[m] == WAITS:
@@ -146,7 +160,10 @@ def admit_kernel(at_, n):
 
 @kernel(sticky=float64)
 def start_kernel(at_, n, per_warp, sticky):
-    """Begin the games of the machines that are STARTING. Runs beside `step_kernel`, which leaves those alone."""
+    """Begin the games of the consoles that are STARTING.
+
+    Runs at the same time as `step_kernel`, which leaves those out.
+    """
     at = plain_int64(at_)
     thread = cuda.grid(1)
     m = thread // 32 * per_warp + thread % 32
@@ -154,6 +171,9 @@ def start_kernel(at_, n, per_warp, sticky):
         return
     start(at, m, sticky, int64(-1))
     as_int32(at[A_AWAY])[m] = READY
+
+
+# ---- observations: pool the last two frames, resize, push onto the stack
 
 
 @cuda.jit(device=True)
@@ -183,7 +203,10 @@ def pixel(p, dy, x, gray, rows):
 
 @cuda.jit(device=True)
 def push(obs_at, stack, size, fresh, me, threads):
-    """Older frames move up in the stack; the newest place keeps what it has. Each thread moves its own bytes."""
+    """Move older frames up in the stack, or clear them; the newest place is written later.
+
+    Each thread moves its own bytes.
+    """
     if size % 8 == 0:
         words, size = plain_int64(obs_at), size // 8
         for x in range(me, size, threads):
@@ -198,6 +221,7 @@ def push(obs_at, stack, size, fresh, me, threads):
 
 @cuda.jit(device=True)
 def plan_at(at, kind, height, out_height, out_width, total):
+    """The resize plan from the arrays in `at`; fields that only the CPU uses get something of the same type."""
     rows = as_int32(at[A_ROWS])
     return Plan(
         kind, height, out_height, out_width,
@@ -211,7 +235,7 @@ def plan_at(at, kind, height, out_height, out_width, total):
 
 @cuda.jit(device=True)
 def shrink(at, p, gray, to_at, step, me, threads):
-    """The grey picture into every `step`-th byte: a thread keeps to one column, so it looks its weights up once."""
+    """Resize the grey picture into every `step`-th byte. A thread stays in one column, so it loads its weights once."""
     together = threads // p.out_width
     if me >= together * p.out_width:
         return
@@ -237,7 +261,7 @@ def shrink(at, p, gray, to_at, step, me, threads):
 
 @kernel()
 def shrink_kernel(at_, n, height, out_height, out_width, total):
-    """`show_kernel` for the sizes that whole numbers can do with few taps: 84x84 and most others."""
+    """`show_kernel` for the sizes that integers and few taps can do: 84x84 and most others."""
     at = plain_int64(at_)
     m, me, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
     code = int64(as_int32(at[A_VIEW])[m])
@@ -268,7 +292,7 @@ def shrink_kernel(at_, n, height, out_height, out_width, total):
 
 @kernel()
 def show_kernel(at_, n, kind, height, out_height, out_width, total):
-    """The observation of each machine after a step: pool, resize, push onto the stack."""
+    """The observation of each console after a step: pool, resize, push onto the stack."""
     at = plain_int64(at_)
     m, me, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
     code = int64(as_int32(at[A_VIEW])[m])

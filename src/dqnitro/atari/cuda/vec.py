@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 
 from ..chips import layout
 from ..chips.rng import MT_SIZE
-from ..games import game_table, roms
+from ..games import game_table, roms, table_language
 from ..observation import palette, resize_plan
 from ..vector import agent_step
 from ..vector.batch import check, machine_of, seeds_of
@@ -169,7 +169,7 @@ class CudaVec(VectorEnv):
             "ram": ((groups, 256, LANES), u8),
             "log": ((groups, layout.LOG_SIZE, LANES), i64),
             "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
-            "rules": ((n, game_table.G_SIZE), i32),
+            "rules": ((n, table_language.G_SIZE), i32),
             "rng_actions": ((n, MT_SIZE), i32),
             "rng_machine": ((n, MT_SIZE), i32),
             "rng_noops": ((n, MT_SIZE), i32),
@@ -289,7 +289,7 @@ class CudaVec(VectorEnv):
     @property
     def game_over(self) -> Any:
         """The game, not only a life, has ended."""
-        return self._tensors["rules"][:, game_table.G_TERMINAL] != 0
+        return self._tensors["rules"][:, table_language.G_TERMINAL] != 0
 
     def _info(self) -> dict[str, Any]:
         r = self._tensors["results"]

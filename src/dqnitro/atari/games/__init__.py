@@ -1,1 +1,1 @@
-"""What the games add to the machine: ROMs, the table of games, rules for reward, lives and the end of a game."""
+"""What the games add to the console: ROMs, the table of games, rules for reward, lives and the end of a game."""

@@ -1,9 +1,9 @@
 # ruff: noqa: F403, F405
-"""A game on the machine: power-on, start of a game, one action for one frame. All compiled, no Python in between.
+"""A game on the console: power-on, start of a game, one action for one frame. All of it is compiled.
 
-Arguments, in this order everywhere: the machine (``s, ram, rom, dec, prop, log, screen``, see `chips/layout.py`), then
-the game (``game``: its number; ``g``: its memory, see `games/rules.py`), then the generators (``mt``: of the
-environment, ``mt_system``: of the machine).
+Arguments, in this order everywhere: the console (``s, ram, rom, dec, prop, log, screen``, see `chips/layout.py`), then
+the game (``game``: its number; ``g``: its memory, see `games/rules.py`), then the random generators (``mt``: the
+environment's, ``mt_system``: the console's).
 """
 
 from __future__ import annotations
@@ -17,34 +17,32 @@ from ..chips.frame import frame, frame_unit, power, reset
 from ..chips.layout import *
 from ..chips.rng import mt_next, mt_seed
 from ..jit.target import address, as_bytes, as_int32, as_log, as_ram, as_screen, as_state, as_words, compiled, unit
-from . import game_table
-from .game_table import (
+from . import table_language
+from .game_table import LEGAL, MODE, START_FLAT, START_LEN, START_OFS
+from .rules import mode_ready, rules_reset, rules_step
+from .table_language import (
     G_SIZE,
     G_TERMINAL,
-    LEGAL,
     M_BURST,
     M_KIND,
     M_MAX,
     M_PRE_NOOPS,
     M_PRE_RESET,
     M_PRE_SELECT,
-    MODE,
     MODE_ADVENTURE,
     MODE_DOUBLE_DUNK,
     MODE_NONE,
-    START_FLAT,
-    START_LEN,
-    START_OFS,
 )
-from .rules import mode_ready, rules_reset, rules_step
 
-SYSTEM_SEED = 4753849  # the machine's own generator starts the same way after every power-on
-NOOP, DOWN, LEFT, UPFIRE = (int64(a) for a in (game_table.NOOP, game_table.DOWN, game_table.LEFT, game_table.UPFIRE))
-RESET_ACTION = game_table.RESET
+SYSTEM_SEED = 4753849  # of the console's own generator, the same after every power-on
+NOOP, DOWN, LEFT, UPFIRE = (
+    int64(a) for a in (table_language.NOOP, table_language.DOWN, table_language.LEFT, table_language.UPFIRE)
+)
+RESET_ACTION = table_language.RESET
 # Typed, so that one compiled version of a function serves all its callers.
 UP, RESET_SWITCH, SELECT_SWITCH, DRAW = int64(0), int64(RESET_DOWN), int64(SELECT_DOWN), int64(1)
 DOUBLE_DUNK_OPTIONS = (0x08, 0x10, 0x04, 0x20)
-NO_GAME = -1  # a ROM without rules: no score, never over
+NO_GAME = -1  # a ROM without rules: it has no score and never ends
 
 
 @unit
@@ -56,7 +54,8 @@ def one_frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, gam
     else:
         press(s, prop, action, down)
     frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw)
-    # RAM is looked at through the bus, up to its last byte; a program that runs in TIA space sees that.
+    # ale-py reads all of RAM through the bus, so the last byte stays in the latch; a program that runs in TIA space
+    # sees it.
     s[S_LATCH] = ram[127]
     if game == NO_GAME:
         return int64(0)
@@ -73,11 +72,11 @@ def one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, down, draw):
 
 @compiled
 def act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
-    """One frame of play; a draw below `sticky` repeats the last action. Nothing happens after the end."""
+    """One frame of play; a random number below `sticky` repeats the last action. Nothing happens after the end."""
     if mt_next(mt) >= sticky:
         s[S_STICKY_A] = action
         s[S_PADDLE_STEP] = s[S_PADDLE_WANT]
-    mt_next(mt)  # player B, who never acts
+    mt_next(mt)  # for player B, who never acts
     if g[G_TERMINAL]:
         return int64(0)
     action = s[S_STICKY_A]
@@ -91,7 +90,7 @@ def act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, dr
 
 @compiled
 def between_frames(s, ram, prop):
-    """Frames of one run: not all of RAM is looked at in between, but what the rules read; the latch keeps the last byte."""
+    """Between frames of one run ale-py reads only the bytes that its rules need; the last one stays in the latch."""
     s[S_LATCH] = ram[prop[P_LAST_READ]]
 
 
@@ -106,7 +105,7 @@ def press_reset(s, ram, rom, dec, prop, log, screen, game, g):
 
 @compiled
 def press_select(s, ram, rom, dec, prop, log, screen, game, g, frames):
-    """SELECT for some frames, which the rules do not see, then a frame without it."""
+    """Press SELECT for some frames, which the rules do not see, then run a frame without it."""
     press(s, prop, NOOP, SELECT_SWITCH)
     for _ in range(frames):
         frame(s, ram, rom, dec, prop, log, screen, DRAW)
@@ -214,12 +213,12 @@ def power_unit(s_at, ram_at, rom_at, dec_at, prop_at, ntsc_at, log_at, screen_at
     return long
 
 
-# ---- what others call: arrays instead of addresses, a probability instead of a threshold
+# ---- the interface: arrays instead of addresses, a probability instead of a threshold
 
 
 @compiled
 def threshold(probability):
-    """The 32-bit draws below this number are those below the probability."""
+    """32-bit random numbers below this one are drawn with the given probability."""
     return int64(math.ceil(probability * 4294967296.0))
 
 
@@ -233,7 +232,7 @@ def act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
 
 @compiled
 def start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky):
-    """Reset the machine and begin a new game. RAM keeps what the last game left, as on the real console."""
+    """Reset the console and begin a new game. RAM keeps what the last game left, as on the real console."""
     start_unit(
         address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen),
         int64(game), address(g), address(mt), address(mt_system), threshold(sticky),
@@ -242,7 +241,7 @@ def start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, stic
 
 @compiled
 def power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system):
-    """Power, and the 60 frames by which the television standard is found (with NTSC limits: `ntsc`).
+    """Power-on, and the 60 frames that show the television standard (with the limits of NTSC: `ntsc`).
 
     Returns how many of the last 30 frames had more than 285 lines; 15 or more mean PAL.
     """

@@ -1,13 +1,13 @@
-"""What each game's RAM means: score, end of game, lives, legal actions and how a game is started.
+"""What each game's RAM means: score, end of the game, lives, legal actions, and how a game is started.
 
-One row per game, in the notation of a small language:
+One row per game, in a small language (`games/table_language.py`):
 
 * `bcd(lo, mid, hi)` adds up bytes that hold two decimal digits each; `term` reads one byte in another way;
 * `eq`, `ne`, `above`, `at_least` are conditions on one byte, joined with `&` and `|`;
-* `lives(address, first)` says where the number of lives is; `ONE` and `NO_LIVES` are games that count none.
+* `lives(address, first)` says where the number of lives is; games without lives have `ONE` or `NO_LIVES`.
 
 Addresses are the console's own (0x80..0xFF); `cart(k)` is byte k of a cartridge's own RAM. Rules that do
-not fit the language are small functions in `games/rules.py`, named here by `twist`. The rows become integer
+not fit the language are small functions in `games/special_rules.py`, named here by `twist`. The rows become integer
 arrays at import, so that one compiled function serves every game and a game costs no compile time.
 """
 
@@ -15,75 +15,35 @@ from __future__ import annotations
 
 import numpy as np
 
-from .table_language import (  # noqa: F401 - part of this module's face
-    ABOVE,
-    AT_LEAST,
+from .table_language import (
     BCD,
     BYTE,
-    DIFFERENT,
     DOWN,
-    DOWNFIRE,
-    DOWNLEFT,
     DOWNLEFTFIRE,
-    DOWNRIGHT,
-    DOWNRIGHTFIRE,
     EIGHTHS,
-    EQUAL,
     FIRE,
-    G_A,
-    G_B,
-    G_C,
-    G_D,
-    G_E,
-    G_LIVES,
-    G_PREV,
-    G_RAW_LIVES,
-    G_REWARD,
-    G_SCORE,
-    G_SIZE,
-    G_STARTED,
-    G_TERMINAL,
     HIGH,
     HIGH10,
     LEFT,
-    LEFTFIRE,
     LOW,
     LOW10,
-    M_BURST,
-    M_KIND,
-    M_MAX,
-    M_PRE_NOOPS,
-    M_PRE_RESET,
-    M_PRE_SELECT,
     MODE_ADVENTURE,
     MODE_DOUBLE_DUNK,
     MODE_NONE,
-    MODE_SELECT,
-    MOST_SELECTS,
     NO_LIMIT,
     NO_LIVES,
     NOOP,
     OCTAL,
     ONE,
-    PADDLE_MAX_DEFAULT,
-    PADDLE_MIN,
     RESET,
     RIGHT,
-    RIGHTFIRE,
     SCORE,
     SCORED,
-    SIGNED,
     UP,
     UPFIRE,
-    UPLEFT,
-    UPLEFTFIRE,
-    UPRIGHT,
-    UPRIGHTFIRE,
-    Condition,
     Game,
     Lives,
     Mode,
-    Term,
     When,
     above,
     at_least,
@@ -322,7 +282,7 @@ def _legal_mask(g: Game) -> int:
     return sum(1 << a for a in range(18) if g.can_fire or a not in fires)
 
 
-# ---- the same rows as arrays, indexed by game id; compiled code sees only these
+# ---- the same rows as arrays, indexed by game id; compiled code uses only these
 N_GAMES = len(_ROWS)
 TERMS = _table([[(index(t.address), t.kind, t.times) for t in g.score] for g in _ROWS], 3)
 OVER = _table([_clauses(g.over) for g in _ROWS], 6)

@@ -1,10 +1,10 @@
-"""Scores, lives and game over, read from the console's RAM after every frame.
+"""Scores, lives and the end of a game, read from the console's RAM after every frame.
 
-`rules_step` interprets the integer tables of `games/game_table.py`; what they cannot say is a *twist*
-(`games/special_rules.py`). A step costs tens of nanoseconds, against tens of microseconds for the frame it looks at.
+`rules_step` interprets the integer tables of `games/game_table.py`; what they cannot express is a *twist*
+(`games/special_rules.py`). A call costs tens of nanoseconds, against tens of microseconds for the frame before it.
 
-`r` is anything indexable 0..127 (console RAM) and 128..255 (cartridge RAM, read by klax alone); `g` is the
-game's own memory, `G_SIZE` int32 slots per machine.
+`r` is RAM: 0..127 the console's, 128..255 the cartridge's (only klax's rules read it). `g` is the game's own memory,
+`G_SIZE` int32 slots per console.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 from numpy import int64
 
 from ..jit.target import compiled
-from .game_table import (
+from .game_table import LIVES, OVER, READY, REWARD, TERMS, TWIST
+from .special_rules import CUBE, HANGMAN, KEPT, QBERT, digits2, signed, twisted
+from .table_language import (
     ABOVE,
     BCD,
     BYTE,
@@ -28,18 +30,11 @@ from .game_table import (
     G_TERMINAL,
     HIGH,
     HIGH10,
-    LIVES,
     LOW,
     LOW10,
     OCTAL,
-    OVER,
-    READY,
-    REWARD,
     SCORE,
-    TERMS,
-    TWIST,
 )
-from .special_rules import CUBE, HANGMAN, KEPT, QBERT, digits2, signed, twisted
 
 N_TERMS, N_OVER, N_READY = TERMS.shape[1], OVER.shape[1], READY.shape[1]
 
@@ -118,7 +113,7 @@ def lives_of(game, r):
 
 @compiled
 def rules_reset(game, r, g):
-    """Forget the last game. Some memories outlive a restart, as they do in ALE: see `G_PREV`."""
+    """Forget the last game. Some values outlive a restart, as they do in ALE: see `G_PREV`."""
     before, raw_lives, reported = g[G_PREV], g[G_RAW_LIVES], g[G_LIVES]
     twist = TWIST[game]
     for k in range(G_SIZE):
@@ -137,7 +132,7 @@ def rules_reset(game, r, g):
 
 @compiled
 def rules_step(game, r, g):
-    """Look at RAM after one frame: updates `g`, returns the reward."""
+    """Read RAM after one frame: updates `g`, returns the reward."""
     score = score_of(game, r)
     over = holds(OVER, game, N_OVER, r, score)
     lives = lives_of(game, r)

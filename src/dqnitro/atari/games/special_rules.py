@@ -1,7 +1,7 @@
-"""Rules that the tables of `games/game_table.py` cannot say: a few lines for one game each.
+"""Rules that the rows of `games/game_table.py` cannot express: a few lines per game, called *twists*.
 
-A twist takes what the tables say, (reward, score, over, lives), and returns what the game means. It may use the game's
-own memory `g`. `r` is RAM as in `games/rules.py`.
+A twist takes (reward, score, over, lives) as the row gives them and returns the right ones. It may use the game's own
+memory `g`. `r` is RAM as in `games/rules.py`; `over` says that the game has ended by its rules (`G_TERMINAL`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from numpy import int64
 
 from ..jit.target import compiled
 from . import game_table
-from .game_table import G_A, G_B, G_C, G_D, G_E, G_PREV, G_RAW_LIVES, G_REWARD, G_SCORE, G_STARTED, G_TERMINAL
+from .table_language import G_A, G_B, G_C, G_D, G_E, G_PREV, G_RAW_LIVES, G_REWARD, G_SCORE, G_STARTED, G_TERMINAL
 
 
 def _twist(name: str) -> int:
@@ -32,7 +32,7 @@ WIZARD, ZAPPER = _twist("wizard_of_wor"), _twist("word_zapper")
 
 @compiled
 def digits2(byte):
-    """Two decimal digits; a digit above 9 counts as it stands."""
+    """Two decimal digits; a digit above 9 counts as it is."""
     return 10 * (byte >> 4) + (byte & 15)
 
 
@@ -43,7 +43,7 @@ def signed(byte):
 
 @compiled
 def few_lines(twist, r, g, reward, score, over, lives):
-    """The twists of the Atari-57 set that touch lives or the end of a game."""
+    """Twists of the Atari-57 set that change the lives or the end of a game."""
     if twist == BEAM_RIDER:
         if lives == g[G_RAW_LIVES] - 1 and r[0x0C] != 1:
             lives = g[G_RAW_LIVES]
@@ -221,7 +221,7 @@ def quests(twist, r, g, reward, score, over, lives):
 
 @compiled
 def backgammon(r, g):
-    """All pieces of one side are out. A reward stands until the next start, as does the end."""
+    """The game ends when all pieces of one side are out. Reward and end stay until the next start."""
     out_mine, out_its = -signed(int64(r[0x00])), signed(int64(r[0x0E]))
     mine, its = 0, 0
     for k in range(1, 0x1C):
@@ -283,7 +283,7 @@ def solved_faces(r):
 
 @compiled
 def darkchambers(r, g, score):
-    """The end shows as a level or a score that goes back; it stands until the next start."""
+    """The game has ended when level or score go back; it stays ended until the next start."""
     level, over = int64(r[0x55]), g[G_TERMINAL] == 1
     if level < g[G_A]:
         return 0, int64(g[G_SCORE]), True
@@ -316,7 +316,7 @@ def miniature_golf(r, g):
 
 @compiled
 def klax_full(r):
-    """None of the 25 cells is an empty kind."""
+    """Is none of the 25 cells empty?"""
     for k in range(0x33, 0x4C):
         cell = r[k]
         if cell == 0 or cell == 2 or cell == 6 or cell == 10 or cell == 14:
@@ -326,7 +326,7 @@ def klax_full(r):
 
 @compiled
 def twisted(twist, r, g, reward, score, over, lives):
-    """All twists; one applies, the others hand through."""
+    """All twists: at most one applies, the others return what they were given."""
     reward, score, over, lives = few_lines(twist, r, g, reward, score, over, lives)
     reward, score, over, lives = other_scores(twist, r, g, reward, score, over, lives)
     reward, score, over, lives = table_games(twist, r, g, reward, score, over, lives)

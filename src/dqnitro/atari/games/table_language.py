@@ -1,4 +1,4 @@
-"""The words in which `games/game_table.py` describes a game: terms of a score, conditions, lives, modes."""
+"""The small language of `games/game_table.py`: terms of a score, conditions, lives, modes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ RESET = 40
 BCD, BYTE, SIGNED, LOW, HIGH, LOW10, HIGH10, OCTAL, EIGHTHS, SCORE = range(10)
 EQUAL, DIFFERENT, ABOVE, AT_LEAST = range(4)
 
-# a game's own memory beside the console's: int32 slots, kept per machine
+# a game's own memory beside the console's RAM: int32 slots, per console
 G_SCORE, G_TERMINAL, G_LIVES, G_REWARD, G_RAW_LIVES, G_STARTED, G_PREV, G_A, G_B, G_C, G_D, G_E = range(12)
 G_SIZE = 16
 
 # mode selection
 MODE_NONE, MODE_SELECT, MODE_DOUBLE_DUNK, MODE_ADVENTURE = range(4)
 M_KIND, M_BURST, M_PRE_NOOPS, M_PRE_RESET, M_PRE_SELECT, M_MAX = range(6)
-MOST_SELECTS = 1000  # no shipped game needs more than 38; a wild ROM must not hang the reset
+MOST_SELECTS = 1000  # no shipped game needs more than 38; a program of another game must not hang the reset
 
 PADDLE_MIN, PADDLE_MAX_DEFAULT = 27450, 790196
 NO_LIMIT = 2**30
@@ -67,7 +67,7 @@ class Lives:
     shift: int = 0
     add: int = 0
     sign: int = 1
-    when_over: bool = False  # reported after the end of the game too, instead of 0
+    when_over: bool = False  # report lives after the end of the game, too, instead of 0
 
 
 @dataclass(frozen=True)
@@ -159,4 +159,4 @@ def select(ready: When, burst: int = 2, **more: int) -> Mode:
 
 NO_LIVES = Lives(mask=0)
 ONE = Lives(mask=0, add=1, first=1)
-SCORED = 0x80  # the address of a condition on the score itself is not looked at
+SCORED = 0x80  # the address of a condition on the score itself, which does not use it

@@ -23,7 +23,7 @@ from ..chips.layout import (
 )
 from ..chips.rng import mt_below, mt_seed
 from ..games.environment import act, power_on, start_game
-from ..games.game_table import FIRE, G_LIVES, G_TERMINAL, NOOP
+from ..games.table_language import FIRE, G_LIVES, G_TERMINAL, NOOP
 from ..jit.target import compiled, spliced
 from ..observation.resize import resize_codes, resize_gray
 from ..observation.resize_plan import WIDTH

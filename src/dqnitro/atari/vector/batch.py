@@ -16,7 +16,7 @@ from gymnasium.vector import AutoresetMode
 from ..chips import layout
 from ..chips.cpu_predecode import predecode
 from ..chips.rng import MT_SIZE
-from ..games import game_table, roms
+from ..games import game_table, roms, table_language
 from ..jit.target import CHECKED
 from ..observation import resize, resize_plan
 from . import agent_step, cpu_step, screen_store
@@ -186,7 +186,7 @@ def make_memory(n: int, height: int, stack: int, frame_bytes: int, channels: int
     return {
         "state": np.zeros((n, layout.S_SIZE), np.int64),
         "ram": np.zeros((n, 256), np.uint8),
-        "rules": np.zeros((n, game_table.G_SIZE), np.int32),
+        "rules": np.zeros((n, table_language.G_SIZE), np.int32),
         "rng_actions": np.zeros((n, MT_SIZE), np.uint32),
         "rng_machine": np.zeros((rest, MT_SIZE), np.uint32),
         "rng_noops": np.zeros((rest, MT_SIZE), np.uint32),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numpy import int32, uint8
 
 from ..chips.layout import S_BUFFER, S_EPISODE_FRAMES, S_TOTAL_FRAMES
-from ..games.game_table import G_LIVES
+from ..games.table_language import G_LIVES
 from ..jit.target import compiled, spliced
 from .agent_step import (
     E_OVER,

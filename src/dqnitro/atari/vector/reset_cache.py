@@ -18,7 +18,7 @@ from numpy import int64
 
 from ..chips.layout import ROWS, S_SIZE, WORDS
 from ..chips.rng import MT_SIZE, mt_drawn, mt_seed
-from ..games.game_table import G_SIZE
+from ..games.table_language import G_SIZE
 from ..jit.target import CHECKED, address, compiled
 from .work_queue import _load, _store
 
