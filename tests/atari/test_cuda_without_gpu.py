@@ -119,7 +119,7 @@ def test_row_stack_is_lent_to_numba_cuda_and_taken_back(monkeypatch):
 
 def test_out_of_gpu_memory_says_how_many_would_fit():
     build.check_memory(2**30, 2**30, 1000)
-    with pytest.raises(CudaUnavailable, match=r"1000 machines need 4\.0 GiB .* 1\.0 GiB are free.*250 would fit") as e:
+    with pytest.raises(CudaUnavailable, match=r"1000 consoles need 4\.0 GiB .* 1\.0 GiB are free.*250 would fit") as e:
         build.check_memory(2**32, 2**30, 1000)
     one_line(e)
 

@@ -1,8 +1,9 @@
-"""The console on a GPU: compile the same functions for CUDA, link them, keep the result, launch.
+"""The console on a GPU: compile the same functions for CUDA, link them, cache the result, launch.
 
-The modules of this package are loaded a second time under the name ``dqnitro.atari.on_cuda``, with ``target_cuda`` in the
-place of ``target`` and ``either`` in the place of ``loop``: but for the loop over instructions, not a line of the machine is written twice. Numba is needed only for the first start on a card; the
-linked program is kept in the cache and later starts load it in milliseconds.
+The modules of this package are loaded a second time under the name ``dqnitro.atari.on_cuda``, with `cuda/target.py` in
+place of `jit/target.py` and `cuda/cpu_dispatch.py` in place of `chips/cpu_fast.py`: apart from the interpreter of
+instructions, nothing of the console is written twice. Numba is needed only for the first start on a GPU; the linked
+program is cached, and later starts load it in milliseconds.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from ..jit.dependencies import closure
 
 ATARI = Path(__file__).parents[1]
 PACKAGE = "dqnitro.atari.on_cuda"
-OLDEST = (7, 5)  # what CUDA 13 still compiles for
-# Registers of a thread. With 64, 32 warps fit a processor and hide what each of them waits for; few machines have no use for that.
+OLDEST = (7, 5)  # the oldest compute capability that CUDA 13 compiles for
+# Registers of a thread. With 64, 32 warps fit a multiprocessor and hide each other's waiting; few consoles gain nothing
+# by it.
 FEW_REGISTERS, MANY_REGISTERS = 128, 64
 NEEDS_NUMBA_CUDA = "compiling the console for CUDA needs numba-cuda"
 INSTALL = "hint: pip install 'dqnitro[cuda]'"
@@ -71,12 +73,12 @@ def require(device: int | None = None) -> Any:
     return torch
 
 
-def check_memory(need: int, free: int, machines: int) -> None:
-    """So many bytes for so many machines: enough, or how many would fit."""
+def check_memory(need: int, free: int, consoles: int) -> None:
+    """Raise if the GPU has less free memory than this many consoles need, and say how many would fit."""
     if need > free:
         raise CudaUnavailable(
-            f"{machines} machines need {need / 2**30:.1f} GiB of GPU memory, {free / 2**30:.1f} GiB are free. "
-            f"hint: {int(machines * free / need)} would fit"
+            f"{consoles} consoles need {need / 2**30:.1f} GiB of GPU memory, {free / 2**30:.1f} GiB are free. "
+            f"hint: {int(consoles * free / need)} would fit"
         )
 
 
@@ -96,7 +98,7 @@ def _import_compiler() -> None:
 
 @contextlib.contextmanager
 def _row_stack() -> Iterator[None]:
-    """numba-cuda 0.30 names `numpy.row_stack`, which NumPy 2.5 removed: there while it is imported, then gone again."""
+    """numba-cuda 0.30 uses `numpy.row_stack`, which NumPy 2.5 removed: define it while numba-cuda is imported."""
     import numpy as np
 
     names: dict[str, Any] = np.__dict__
@@ -111,7 +113,7 @@ def _row_stack() -> Iterator[None]:
 
 
 def compile_units(capability: tuple[int, int]) -> dict[str, str]:
-    """PTX of every unit and kernel for a card of this capability."""
+    """PTX of every unit and kernel for a GPU of this compute capability."""
     with _row_stack():
         _import_compiler()
         for name in [n for n in sys.modules if n == PACKAGE or n.startswith(PACKAGE + ".")]:
@@ -124,13 +126,13 @@ def compile_units(capability: tuple[int, int]) -> dict[str, str]:
         sys.modules[f"{PACKAGE}.jit.target"] = target
         sys.modules[f"{PACKAGE}.chips.cpu_fast"] = importlib.import_module(
             f"{PACKAGE}.cuda.cpu_dispatch"
-        )  # which has the real one inside
+        )  # which imports the real one
         importlib.import_module(f"{PACKAGE}.cuda.kernels")
         return dict(target.UNITS)
 
 
 def link(units: dict[str, str], capability: tuple[int, int], registers: int) -> bytes:
-    """Machine code for a card of this capability, with at most so many registers a thread."""
+    """Machine code for a GPU of this compute capability, with at most `registers` registers per thread."""
     nvjitlink = _bindings("nvjitlink")
     options = [f"-arch=sm_{capability[0]}{capability[1]}", "-O3", f"-maxrregcount={registers}"]
     handle = nvjitlink.create(len(options), options)
@@ -156,7 +158,7 @@ def _cache_folder() -> Path:
 
 
 def _sources() -> list[Path]:
-    """The kernels' module and all that it imports from this package, as compiled for CUDA."""
+    """The files that the CUDA program is made of: the kernels and all that they import from this package."""
     here = Path(__file__).parent
 
     def read(path: Path) -> bytes | None:
@@ -168,7 +170,7 @@ def _sources() -> list[Path]:
 def build(capability: tuple[int, int], many: bool = False) -> tuple[bytes, dict[str, str]]:
     """The program and the names of its kernels: from the cache, or compiled (half a minute to a minute).
 
-    There are two, which differ in their registers: one for `many` machines and one for few.
+    There are two programs, which differ in their registers per thread: one for `many` consoles and one for few.
     """
     digest = hashlib.sha256(str(capability).encode())
     for path in _sources():
@@ -192,12 +194,12 @@ def build(capability: tuple[int, int], many: bool = False) -> tuple[bytes, dict[
             tmp.write_bytes(data)
             tmp.replace(path)
     except OSError:
-        pass  # nowhere to keep it: the next start compiles again
+        pass  # the cache cannot be written: the next start compiles again
     return programs[many], entries
 
 
 class Kernels:
-    """The console's kernels on one card, launched on torch's current stream (so a CUDA graph can record them)."""
+    """The console's kernels on one GPU, launched on torch's current stream (so a CUDA graph can record them)."""
 
     def __init__(self, device: int, many: bool = False) -> None:
         torch, driver = require(device), _bindings("driver")
@@ -224,5 +226,5 @@ class Kernels:
 
 @functools.cache
 def kernels(device: int, many: bool = False) -> Kernels:
-    """One program a card and process, or two."""
+    """The kernels of a GPU, loaded once per process for many and once for few consoles."""
     return Kernels(device, many)

@@ -1,7 +1,8 @@
-"""The observation on a card, for plans of whole numbers: a block of threads pools, greys and shrinks one machine's screens.
+"""The observation on a GPU, for plans of kind INTEGER: a block of threads pools, greys and shrinks one console's
+screens.
 
-The same sums as `observation/resize.py`, in another order: there a row's sums are kept because rows repeat themselves, here every
-output pixel has a thread that adds up its own few pixels. Four pixels travel in a word.
+The same sums as in `observation/resize.py`, in another order: there a row's sums are kept because rows repeat
+themselves, here every output pixel has a thread that adds up its own few pixels. A word holds four pixels.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from numpy import float32, int32
 from ..jit.target import as_bytes, as_int32, inlined, wide
 from ..observation.resize_plan import WIDTH
 
-MOST_TAPS = 4  # pixels of a row that may feed one output
+MOST_TAPS = 4  # pixels of a row that may contribute to one output
 QUADS = WIDTH // 4
 
 
@@ -25,14 +26,17 @@ def shade(lut_at, codes):
 
 @inlined
 def brighter(a, b):
-    """The larger one of each of four bytes."""
+    """The maximum of two words, byte by byte."""
     v = max(a & 0xFF, b & 0xFF) | (max((a >> 8) & 0xFF, (b >> 8) & 0xFF) << 8)
     return v | (max((a >> 16) & 0xFF, (b >> 16) & 0xFF) << 16) | (max((a >> 24) & 0xFF, (b >> 24) & 0xFF) << 24)
 
 
 @inlined
 def pool(lut_at, now_at, other_at, raw_at, gray_at, stale, quads, me, threads):
-    """Two screens into one grey picture: in `gray`, and in `raw`, where the next step may look. `stale`: raw is the first one."""
+    """Pool two screens into one grey picture, `gray`, with a copy in `raw` for the next step.
+
+    `stale`: `raw` is the first screen.
+    """
     now, other, raw, gray = as_int32(now_at), as_int32(other_at), as_int32(raw_at), as_int32(gray_at)
     for k in range(me, quads, threads):
         codes = other[k]
@@ -47,7 +51,7 @@ def pool(lut_at, now_at, other_at, raw_at, gray_at, stale, quads, me, threads):
 
 @wide
 def divide(total, by, inverse):
-    """total // by, and the rest, of small numbers: a product in float32 that may be off by one, put right."""
+    """total // by and the remainder, for small numbers: a float32 product, corrected where it is off by one."""
     v = int32(float32(total) * inverse)
     rest = int32(total - v * by)
     if rest < 0:
@@ -59,6 +63,6 @@ def divide(total, by, inverse):
 
 @inlined
 def row_sum(gray_at, at, w0, w1, w2, w3):
-    """Four neighbours, weighed."""
+    """The weighted sum of four neighbours."""
     gray = as_bytes(gray_at)
     return w0 * gray[at] + w1 * gray[at + 1] + w2 * gray[at + 2] + w3 * gray[at + 3]

@@ -1,8 +1,11 @@
-"""Chains of comparisons as trees: ``if h == A: … elif h == B: …`` for compilers that do not see the pattern.
+"""Turn chains of comparisons (``if h == A: … elif h == B: …``) into trees, for compilers that do not.
 
-LLVM for CPUs turns such a chain into a jump table. NVIDIA's compiler tests one case after the other, up to 140 of them for
-one instruction of the 6507. `as_trees` rewrites a function's source before it is compiled: the same cases and bodies,
-found by halving. Cases come first in the chain because they are frequent, so the tree is weighed: early ones lie higher.
+LLVM for CPUs turns such a chain into a jump table. NVIDIA's compiler tests one case after the other, up to 140 of them
+for one instruction of the 6507. `as_trees` rewrites a function's source before it is compiled: the same cases and
+bodies, found by binary search. Frequent cases come first in a chain, so the tree is weighted: early cases are nearer to
+its root.
+
+Constants may be names: they are looked up in the function's module.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import textwrap
 from collections.abc import Callable
 from typing import Any
 
-FEWEST = 6  # shorter chains stay
+FEWEST = 6  # shorter chains stay as they are
 
 
 def _subject_and_values(test: ast.expr, names: dict[str, Any]) -> tuple[str, list[int]] | None:
@@ -37,7 +40,7 @@ def _subject_and_values(test: ast.expr, names: dict[str, Any]) -> tuple[str, lis
 
 
 def _tree(subject: str, cases: list[tuple[int, float, ast.stmt]]) -> list[ast.stmt]:
-    """Cases sorted by value -> statements that find the one that holds."""
+    """Statements that find the right one of the cases, which are sorted by value."""
     if len(cases) == 1:
         return [cases[0][2]]
     total, left, at = sum(w for _, w, _ in cases), 0.0, 1
@@ -79,7 +82,7 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def as_trees(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function with long chains as trees; the function itself where there are none."""
+    """The same function with long chains as trees; the function itself if it has none."""
     source = textwrap.dedent(inspect.getsource(function))
     tree = ast.parse(source)
     definition = tree.body[0]
@@ -91,7 +94,7 @@ def as_trees(function: Callable[..., Any]) -> Callable[..., Any]:
         return function
     scope: dict[str, Any] = {}
     code = compile(ast.fix_missing_locations(tree), inspect.getfile(function), "exec")
-    exec(code, function.__globals__, scope)  # our own source, rewritten
+    exec(code, function.__globals__, scope)  # this package's own source, rewritten
     rewritten = scope[function.__name__]
     rewritten.__module__, rewritten.__source__ = function.__module__, ast.unparse(tree)
     return rewritten

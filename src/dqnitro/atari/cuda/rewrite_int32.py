@@ -1,8 +1,10 @@
-"""Functions in 32-bit numbers: for processors whose registers have 32 bits, so that a 64-bit number is two of everything.
+"""Make functions compute with 32-bit integers, for GPUs: their registers have 32 bits, and a 64-bit number costs
+double.
 
-Numba computes with int64 whatever the operands are. `as_narrow` rewrites a function before it is compiled: every result and every
-constant that is kept goes through `narrow32`, and the compiler then sees that the upper half is never used. The values
-are the same as long as they fit, which ``tests/atari/test_narrow.py`` watches over. Comparisons, calls and arrays stay as they are.
+Numba computes with int64 whatever the operands are. `as_narrow` rewrites a function before it is compiled: every result
+and every constant that is kept goes through `narrow32`, and the compiler then sees that the upper half is never used.
+The values are the same as long as they fit, which `tests/atari/test_rewrite_int32.py` checks. Comparisons, calls and
+arrays stay as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 NAME = "narrow32"  # what the rewritten function calls
-CASTS = ("uint8", "uint32", "uint64", "uintp")  # say what they want
+CASTS = ("uint8", "uint32", "uint64", "uintp")  # these choose a type on purpose
 
 
 def _narrow(value: ast.expr) -> ast.expr:
@@ -26,7 +28,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _kept(value: ast.expr) -> ast.expr:
-    """What is assigned or returned: constants, choices and what functions say, also inside a tuple."""
+    """A value that is assigned or returned: constants, choices and calls become narrow, also inside a tuple."""
     if isinstance(value, ast.Tuple):
         return ast.Tuple([_kept(v) for v in value.elts], value.ctx)
     if isinstance(value, ast.IfExp):
@@ -68,7 +70,7 @@ class _Narrower(ast.NodeTransformer):
         return node
 
     def _constants(self, value: ast.expr) -> ast.expr:
-        """A name of a module's constant is a constant."""
+        """The name of a module's constant counts as a constant."""
         if isinstance(value, ast.Tuple):
             return ast.Tuple([self._constants(v) for v in value.elts], value.ctx)
         if isinstance(value, ast.Name) and type(self.names.get(value.id)) is int:
@@ -77,7 +79,10 @@ class _Narrower(ast.NodeTransformer):
 
 
 def as_narrow(function: Callable[..., Any], narrow32: Any) -> Callable[..., Any]:
-    """The same function in 32-bit numbers. `narrow32` makes one; arguments that are addresses (`..._at`) stay."""
+    """The same function in 32-bit integers.
+
+    `narrow32` converts to one; arguments that are addresses (`..._at`) stay.
+    """
     source = getattr(function, "__source__", None) or textwrap.dedent(inspect.getsource(function))
     tree = ast.parse(source)
     definition = tree.body[0]
@@ -88,10 +93,10 @@ def as_narrow(function: Callable[..., Any], narrow32: Any) -> Callable[..., Any]
     first = [ast.Assign([ast.Name(n, ast.Store())], _narrow(ast.Name(n, ast.Load()))) for n in numbers]
     definition.body = [*first, *body]
     scope: dict[str, Any] = {}
-    names = function.__globals__  # the module's own: functions that follow in it will be found there
+    names = function.__globals__  # the module's own, so that functions defined later are found, too
     names[NAME] = narrow32
     source = ast.unparse(ast.fix_missing_locations(tree))
-    exec(compile(source, inspect.getfile(function), "exec"), names, scope)  # our own source, rewritten
+    exec(compile(source, inspect.getfile(function), "exec"), names, scope)  # this package's own source, rewritten
     rewritten = scope[function.__name__]
     rewritten.__module__, rewritten.__source__ = function.__module__, source
     return rewritten

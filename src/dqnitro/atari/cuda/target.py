@@ -1,8 +1,9 @@
-"""The console's functions for CUDA: the same decorators and accessors as `jit/target.py`, for one GPU thread a machine.
+"""The console's functions for CUDA: the same decorators and accessors as `jit/target.py`, for one GPU thread per
+console.
 
-Machines lie in groups of 32, one warp. Within a group the k-th number of all machines lies side by side (``state``,
-``log`` and, byte by byte, ``ram``), so a warp that reads the same register of its machines reads one piece of memory.
-An address is that of the machine's first number; the accessors know the stride.
+Consoles lie in groups of 32, one warp. Within a group the k-th numbers of all consoles lie side by side (``state``,
+``log`` and, byte by byte, ``ram``), so a warp that reads the same register of its consoles reads one piece of memory.
+An address is that of the console's first number; the accessors know the stride.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from ..chips.layout import ROWS, S_MASK_P0, S_SIZE, WORDS
 from .rewrite_branches import as_trees
 from .rewrite_int32 import as_narrow
 
-LANES = 32  # machines in a group
+LANES = 32  # consoles in a group
 WORDS_OF_MASKS = 18  # three for each of six objects: their upper halves follow the state
 STATE_ROWS = S_SIZE + WORDS_OF_MASKS
-# Modules whose numbers have 32 bits here: a register of a GPU has no more. The others run once a frame, or work on masks.
+# Modules whose numbers have 32 bits here, as a GPU's registers have. The others run once a frame, or work on masks.
 NARROW = {"cpu_fast", "cpu_warp", "tia", "tia_motion", "cpu_reference", "bus", "cartridge", "observation"}
 
 
@@ -50,12 +51,12 @@ def wide(function: Any) -> Any:
 
 
 UNITS: dict[str, str] = {}  # PTX of each unit and kernel, by its name in the linked program
-CAPABILITY = (9, 0)  # of the card to compile for; `cuda/build.py` sets it before anything is compiled
+CAPABILITY = (9, 0)  # of the GPU to compile for; `cuda/build.py` sets it before anything is compiled
 
 
 def _ptx(function: Any, signature: Any, **options: Any) -> str:
     text, _ = cuda.compile(function, signature, cc=CAPABILITY, output="ptx", **options)
-    # Numba puts every table into constant memory, which is small, and slow when threads read different places.
+    # Numba puts every table into constant memory, which is small, and slow when threads read different addresses.
     text = re.sub(r"^\.const ", ".global ", text, flags=re.MULTILINE)
     return text.replace("cvta.const", "cvta.global").replace("ld.const", "ld.global")
 

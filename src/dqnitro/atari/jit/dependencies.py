@@ -1,6 +1,7 @@
-"""Which files of this package a module is made of: what compiled code depends on, read off the imports themselves.
+"""The files of this package that a module depends on, found by following its imports: a change in one makes its cache
+stale.
 
-Only imports that run when a module is loaded count. What a function imports for itself cannot be part of compiled code.
+Only imports that run when a module is loaded count. An import inside a function cannot be part of compiled code.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from pathlib import Path
 
 
 def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
-    """A dotted name below a folder, as a module or as a package."""
+    """The two files that a dotted name below a folder can mean: a module or a package."""
     at = folder.joinpath(*names)
     yield at.with_suffix(".py")
     yield at / "__init__.py"
 
 
 def imported(path: Path, source: bytes) -> set[Path]:
-    """Where the relative imports of a module may lead; files that do not exist may be among them."""
+    """The files that a module's relative imports may mean; some of them may not exist."""
     found: set[Path] = set()
     for node in ast.parse(source).body:
         if not isinstance(node, ast.ImportFrom) or node.level == 0:
@@ -34,7 +35,7 @@ def imported(path: Path, source: bytes) -> set[Path]:
 
 
 def closure(roots: Iterable[Path], read: Callable[[Path], bytes | None]) -> dict[Path, bytes]:
-    """The given modules and all that they import, directly or not. `read` gives None for what is not to be followed."""
+    """The given modules and all that they import, directly or not. `read` returns None for files to leave out."""
     seen: dict[Path, bytes] = {}
     todo = list(roots)
     while todo:

@@ -1,9 +1,10 @@
-"""First use: the console's parts, compiled by all cores at once, into Numba's cache.
+"""Compile the console on its first use, on all cores at once, into Numba's cache.
 
-Parts know each other by symbol only, so each can be compiled without the others. The process that finds the cache empty
-starts one helper for each core (`python -m dqnitro.atari.compile_units`), hands them part after part over a pipe, the most
-expensive first, and then loads everything from the cache. What a helper could not do is compiled where it is needed, as
-if there were no helpers. A lock keeps a second process from doing the same work: it waits and finds the cache full.
+The parts refer to each other by symbol only, so each can be compiled without the others. The process that finds the
+cache empty starts one helper process per core (`python -m dqnitro.atari.compile_units`), gives them one part after
+another through a pipe, the most expensive first, and then loads everything from the cache. A part that no helper could
+compile is compiled where it is needed, as if there were no helpers. A lock keeps a second process from doing the same
+work: it waits, and finds the cache full.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-# Most expensive first, so that the last ones to finish are small.
+# The most expensive first, so that the last to finish are small.
 PARTS = ("program", "step", "replay_unit", "one_frame_unit", "decode", "console")
 PROGRAM = (
     "step_unit",
@@ -29,16 +30,17 @@ PROGRAM = (
 ASK_TO_STOP_S = 5.0
 
 
-def cores() -> int:
+def usable_cores() -> int:
+    """Cores that this process may use: fewer than the machine has in a container, or after `taskset`."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextlib.contextmanager
 def locked(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """One process at a time. The system frees the lock of a process that dies."""
+    """Let one process at a time into the block. The operating system frees the lock of a process that dies."""
     try:
         import fcntl
-    except ImportError:  # no such locks here: at worst two processes compile the same
+    except ImportError:  # this system has no such locks: at worst two processes compile the same
         yield
         return
     with open(folder / "dqnitro-compile.lock", "w") as file:
@@ -52,7 +54,7 @@ def locked(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 class Helper:
-    """A process that compiles the parts it is told to."""
+    """A process that compiles the parts that it is given."""
 
     def __init__(self) -> None:
         root = str(Path(__file__).parents[3])
@@ -65,17 +67,17 @@ class Helper:
         )  # fmt: skip
 
     def compile(self, part: str) -> float | None:
-        """CPU seconds that it took; None: the helper failed."""
+        """CPU seconds that the part took, or None if the helper failed."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             print(part, file=self.process.stdin, flush=True)
             answer = self.process.stdout.readline().split()
-        except OSError:  # it died before it could read
+        except OSError:  # the helper died before it could read
             return None
         return float(answer[1]) if answer[:1] == [part] else None
 
     def end(self) -> str:
-        """Why it failed, if it did."""
+        """Close the helper; returns why it failed, or an empty string."""
         with contextlib.suppress(OSError):
             self.process.stdin.close()  # type: ignore[union-attr]
         try:
@@ -91,7 +93,7 @@ class Helper:
 
 
 def compile_together(folder: Path, missing: Callable[[], bool], say: Callable[[str], None]) -> dict[str, float]:
-    """Compile all parts into the cache; returns when they are there, or when helpers have failed (see `work`)."""
+    """Compile all parts into the cache. Returns the CPU seconds of each part; parts whose helper failed are missing."""
 
     def waiting() -> None:
         say("dqnitro: another process is compiling the console; waiting for it ...")
@@ -100,13 +102,13 @@ def compile_together(folder: Path, missing: Callable[[], bool], say: Callable[[s
         if not missing():
             return {}
         say("dqnitro: compiling the console, once (about half a minute on two cores) ...")
-        if not sys.executable or getattr(sys, "frozen", False):  # a program of somebody's own, which would start itself
+        if not sys.executable or getattr(sys, "frozen", False):  # a frozen application, which would start itself
             return {}
-        return work(PARTS, min(cores(), len(PARTS)), say)
+        return work(PARTS, min(usable_cores(), len(PARTS)), say)
 
 
 def work(parts: tuple[str, ...], helpers: int, say: Callable[[str], None]) -> dict[str, float]:
-    """Hand out the parts. Returns the CPU seconds of those that are done."""
+    """Let helpers compile the parts. Returns the CPU seconds of those that are done."""
     todo = deque(parts)
     done: dict[str, float] = {}
 

@@ -1,13 +1,14 @@
-"""What turns a plain Python function into machine code: the only place that names a compiler.
+"""The decorators that turn plain Python functions into machine code: the only module that knows the compiler.
 
 Every function of the console is written once, with scalars and arrays only, and decorated with ``compiled``.
-Here that means Numba for CPU cores; another target needs another decorator, not other functions.
+Here that means Numba for CPU cores; `cuda/target.py` defines the same names for GPUs, and the functions stay the same.
 
-Numba optimises a function together with all that it calls, again for every caller. The three big ones are therefore
-*units* (``unit``): compiled once on their own and called by address, which costs nothing that matters and saves minutes.
+Numba optimises a function together with all that it calls, again for every caller. The big ones are therefore
+*units* (``unit``): compiled once on their own and called by address, which costs next to nothing and saves minutes.
 Arrays go to a unit as addresses: ``unit_call(address(s), ...)``, and it begins with ``s = as_state(s_at)``.
 
-Units name each other by symbol only, so several processes can compile them side by side (`jit/parallel_compile.py`).
+Units refer to each other by symbol only, so several processes can compile them at the same time
+(`jit/parallel_compile.py`).
 
 ``DQNITRO_BOUNDSCHECK=1`` compiles with checks of every array index (slow; the fuzz test runs like that).
 """
@@ -41,7 +42,7 @@ BOUNDSCHECK = os.environ.get("DQNITRO_BOUNDSCHECK", "") == "1"
 _OPTIONS: dict[str, Any] = {"nogil": True, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
 
 
-# Read at one moment, so that all stamps of a process agree, even when somebody edits a file meanwhile.
+# Read at once, so that all stamps of a process agree even if a file is edited meanwhile.
 _SOURCES = {path: path.read_bytes() for path in Path(__file__).parents[1].rglob("*.py")}
 
 
@@ -53,7 +54,7 @@ def _source(path: Path) -> bytes | None:
 
 @functools.cache
 def _stamp(path: Path) -> str:
-    """Hash of a module and of all that it imports from this package.
+    """Hash of a module and all that it imports from this package.
 
     Numba's cache looks at a function's own file only, so a change of a function that it calls, or of a table
     that was frozen into it, would go unnoticed.
@@ -77,10 +78,10 @@ def _say_once(text: str) -> None:
 
 
 def _keep(code: Any, function: Any) -> None:
-    """Let compiled code be kept in Numba's cache, where there is a folder for it."""
+    """Store compiled code in Numba's cache, if a folder for it can be written."""
     try:
         code.enable_caching()
-    except RuntimeError:  # neither beside the source nor in the user's own cache folder can anything be written
+    except RuntimeError:  # neither the source's folder nor the user's cache folder can be written
         _say_once("dqnitro: no folder to keep compiled code in: every start compiles. hint: set NUMBA_CACHE_DIR")
         return
     _set_stamp(code, _stamp(Path(function.__code__.co_filename)))
@@ -104,28 +105,28 @@ def compiled(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """A `compiled` function that becomes part of its caller: passing ten arrays costs 50 ns, which a loop feels."""
+    """A `compiled` function that becomes part of its caller: passing ten arrays costs 50 ns, too much in a hot loop."""
     return _jit(function, forceinline=True)
 
 
 def spliced(function: F) -> F:
-    """A `compiled` function whose lines become the caller's before anything is compiled.
+    """A `compiled` function that is inlined into its caller's source before anything is compiled.
 
-    Numba optimises what a function calls again with it, level by level; a large function saves as many seconds as it
-    has large ones below it when it is no level of its own.
+    Numba optimises a callee again with every caller, level by level. Inlining at source level removes one level; for
+    large functions that saves seconds of compile time.
     """
     return _jit(function, inline="always")
 
 
 _UNITS: list[CFunc] = []
-_LATER: dict[str, CFunc] | None = None  # in a process that compiles a share: the units, by name
+_LATER: dict[str, CFunc] | None = None  # in a helper process: the units, by name
 
 
 def compile_later() -> dict[str, CFunc]:
-    """From now on units are not compiled where they are defined; the result collects them.
+    """In a helper process: do not compile units where they are defined, but collect them in the dictionary returned.
 
-    They get an address that nobody may call. Nothing but what is asked for (`keep`) goes to the cache: Numba's index of
-    a function's versions does not survive two processes that add one each.
+    They get an address that must not be called. Only what is asked for (`keep`) goes to the cache: Numba's index of a
+    function's versions does not survive two processes that each add one.
     """
     global _LATER
     _LATER = {}
@@ -135,7 +136,7 @@ def compile_later() -> dict[str, CFunc]:
 
 
 def keep(dispatcher: Any) -> None:
-    """In a process that compiles a share: this function goes to the cache after all."""
+    """In a helper process: let this function go to the cache after all."""
     _keep(dispatcher, dispatcher.py_func)
 
 
@@ -148,7 +149,7 @@ _prepared = False
 
 
 def _prepare(code: Any) -> None:
-    """The first unit without code in the cache: have everything compiled, by all cores."""
+    """Called for the first unit that is missing in the cache: compile everything, on all cores."""
     global _prepared
     if _prepared:
         return
@@ -204,7 +205,7 @@ def _address_typed(typing_context: Any, array: Any) -> Any:
     return types.int64(array), build
 
 
-# Two roundings: a compiler that joins a product and a sum into one instruction would round once.
+# A product and a sum, each rounded: a compiler that joins them into one instruction would round only once.
 
 
 def _mul32(a, b):
@@ -215,7 +216,7 @@ def _add32(a, b):
     return np.float32(a + b)
 
 
-# The sizes below are for the type only: without checks nothing looks at them.
+# The sizes below only complete the type: without bounds checks they are not used.
 
 
 def _as_state(at):
@@ -238,7 +239,7 @@ def _as_screen(at):
     return carray(_pointer(at), (2, ROWS, WORDS), np.uint64)
 
 
-# Machines that share instructions (a warp) wait for one another at `meet`: those that `together` has counted, all of them.
+# Consoles that share instructions (those of a warp) wait for one another at `meet`: all that `together` has counted.
 
 
 def _together():
@@ -249,7 +250,7 @@ def _meet(lanes):
     pass
 
 
-# A mask's word is a number of the state like any other here; where those are narrower, it is two.
+# A word of a mask is one number of the state here; on a GPU, whose state has 32-bit numbers, it is two.
 
 
 def _get_word(s_at, at):
@@ -260,7 +261,8 @@ def _put_word(s_at, at, word):
     as_state(s_at)[at] = np.int64(word)
 
 
-# Checks need real arrays with real sizes: there, units are ordinary functions and an array is its own handle.
+# Bounds checks need real arrays with real sizes: then units are ordinary functions, and arrays stand for their
+# addresses.
 CHECKED = BOUNDSCHECK or bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
 unit: Any = compiled if CHECKED else _unit
 mul32: Any = compiled(_mul32)
@@ -271,10 +273,10 @@ as_bytes: Any = compiled(_same if CHECKED else _as_bytes)
 as_ram, as_log = as_bytes, as_state
 get_word: Any = inlined(_get_word)
 put_word: Any = inlined(_put_word)
-MEETS = False  # a core has one machine at a time
+MEETS = False  # a core runs one console at a time
 together: Any = compiled(_together)
 meet: Any = compiled(_meet)
-wide = compiled  # needs numbers of 64 bits, whatever a target does with the others
+wide = compiled  # for functions that need 64-bit numbers on every target
 as_words: Any = compiled(_same if CHECKED else _as_words)
 as_int32: Any = compiled(_same if CHECKED else _as_int32)
 as_screen: Any = compiled(_same if CHECKED else _as_screen)

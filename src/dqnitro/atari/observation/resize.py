@@ -1,15 +1,16 @@
-"""OpenCV's area resize, exact to the bit, for what a console shows.
+"""OpenCV's area resize, exact to the bit, for the screens of a console.
 
-OpenCV weighs pixels in float32, first along a row, then down the columns. Where the scale is a simple fraction
-(210x160 to 84x84 is 5/2 and 40/21) the weights are whole numbers over a common total, so an integer sum gives
-the same answer, except at exact ties, where float32's rounding errors decide. So: whole numbers everywhere, and
-OpenCV's sequence only for the few pixels (0.2 %) that fall on a tie.
+OpenCV weights pixels in float32, first along a row, then down the columns. Where the scale is a simple fraction
+(210x160 to 84x84 is 5/2 and 40/21) the weights are integers over a common total, so an integer sum gives the same
+result, except at exact ties, where float32's rounding errors decide. So integers are used everywhere, and OpenCV's
+order of operations only for the few pixels (0.2 %) that fall on a tie.
 
-Whole numbers also allow sums to be *kept*, and screens repeat themselves. A row that equals the row above costs
-one comparison; in other rows only the 8-pixel words that differ are touched; and what a word adds to the sums of
-its row is remembered, because the same words come back in other rows, frames and machines.
+Integers also allow sums to be *kept*, and screens repeat themselves. A row that equals the row above costs one
+comparison; in other rows only the 8-pixel words that differ are computed; and the contribution of a word to the sums
+of its row is remembered, because the same words come back in other rows, frames and consoles.
 
-Other sizes take OpenCV's own order of operations (`observation/resize_opencv.py`); `plan` (`observation/resize_plan.py`) decides.
+Other sizes take OpenCV's own order of operations (`observation/resize_opencv.py`); `plan` in
+`observation/resize_plan.py` decides.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ MIX, MIX_SHIFT = uint64(0x9E3779B97F4A7C15), uint64(64 - ENTRIES_BITS)
 
 
 class Scratch(NamedTuple):
-    """Working space of one thread, and its memory of words: ENTRIES for each of the 20 places of a row."""
+    """Scratch memory of one thread, and the words that it remembers: ENTRIES for each of the 20 places of a row."""
 
     columns: np.ndarray  # float32[out_width]: weighted sum of rows
     sums: np.ndarray  # float32[out_width + LANES]: sums along the current row
     shares: np.ndarray  # float32[20, LANES]: what each word of the current row adds to `sums`
     keys: np.ndarray  # uint64[channels, 20, ENTRIES]: remembered words
-    grays: np.ndarray  # uint8[channels, 20, ENTRIES + 1, 8]: their grey values; the last place is never remembered
+    grays: np.ndarray  # uint64[channels, 20, ENTRIES + 1]: their grey values; the last entry is scratch
     known: np.ndarray  # float32[channels, 20, ENTRIES + 1, LANES]: their shares
 
 
@@ -53,7 +54,7 @@ def make_scratch(p: Plan, luts: np.ndarray) -> Scratch:
         np.zeros((channels, WORDS, ENTRIES + 1, LANES), np.float32),
     )
     black = np.zeros((1, WIDTH), np.uint8)
-    if p.kind == INTEGER:  # keys begin as the word 0, so what is known must be about it
+    if p.kind == INTEGER:  # keys start as the word 0, so every entry must describe that word
         for c in range(channels):
             for k in range(WORDS):
                 for e in range(ENTRIES):
@@ -63,7 +64,7 @@ def make_scratch(p: Plan, luts: np.ndarray) -> Scratch:
 
 @inlined
 def learn(touched, pixel_out, pixel_units, a, b, y, k, lut, grays, known, e):
-    """The brighter of two words at place k of row y: its grey values, and what it adds to a row's sums, as entry e."""
+    """Compute entry e for the brighter of two words at place k of row y: grey values, and share of the row's sums."""
     for j in range(LANES):
         known[k, e, j] = float32(0.0)
     g = uint64(0)
@@ -79,7 +80,10 @@ def learn(touched, pixel_out, pixel_units, a, b, y, k, lut, grays, known, e):
 
 @inlined
 def row_differs(a64, b64, y):
-    """Is row y another one than row y - 1? No branch inside and no constant length, so it becomes vector code."""
+    """Does row y differ from row y - 1?
+
+    Without branches and without a constant length, so that LLVM makes vector code.
+    """
     a, a_above, b, b_above = a64[y], a64[y - 1], b64[y], b64[y - 1]
     d = uint64(0)
     for k in range(a64.shape[1]):
@@ -122,9 +126,9 @@ def weigh(fresh, u, sums, columns):
 
 @inlined
 def finish_row(total, columns, out, at, step):
-    """An output row from its columns; returns whether any pixel is a tie, which the caller settles.
+    """An output row from its columns; returns whether any pixel is a tie, which the caller resolves.
 
-    Every number is whole and below 2**24, so float32 holds it exactly and sixteen fit a vector register. Two loops,
+    Every number is an integer below 2**24, so float32 is exact and sixteen fit a vector register. Two loops,
     because a byte store and a reduction in one loop keep LLVM from using vectors (68 against 25 ns).
     """
     half, inverse = float32(0.5) * total, float32(1.0) / total
@@ -190,8 +194,8 @@ def resize_codes(p, a, a64, b, b64, lut, c, raw, source, scratch, out, at, step)
         for j in range(LANES):
             shares[k, j] = float32(0.0)
     dy, last = int64(0), 0
-    fresh, owed = True, float32(0.0)  # nothing in `columns` yet; the weight of rows like this one, not yet added
-    quiet = -1  # the row above had no tie and saw only screen rows like this one: its bytes will do again
+    fresh, owed = True, float32(0.0)  # `columns` is empty; the weight of rows like this one that is not yet added
+    same = -1  # if the output row above had no tie and all its screen rows were alike: the first of those
     for y in range(p.height):
         first = y_first[dy]
         if y == 0 or row_differs(a64, b64, y):
@@ -212,14 +216,14 @@ def resize_codes(p, a, a64, b, b64, lut, c, raw, source, scratch, out, at, step)
         if y < first + y_taps[dy] - 1:
             continue
         to = at + dy * stride
-        if last <= quiet:
+        if last <= same:
             repeat_row(out, to, stride, step)
         else:
             weigh(fresh, owed, sums, columns)
             tie = finish_row(total, columns, out, to, step)
             if tie:
                 settle_ties(p, dy, columns, raw, source, out, to, step)
-            quiet = first if last <= first and not tie else -1
+            same = first if last <= first and not tie else -1
         dy += 1
         fresh, owed = True, float32(0.0)
         if dy < p.out_height and y_first[dy] == y:

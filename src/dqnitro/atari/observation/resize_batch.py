@@ -10,13 +10,13 @@ from .resize import Plan, make_scratch, plan, resize_codes
 
 @compiled
 def resize_all(p, codes, words, lut, raw, source, scratch, out):
-    """Screens of colour codes (and the same bytes as 8-pixel words) into rows of `out`, a flat picture each."""
+    """Resize screens of colour codes (`words`: the same bytes, 8 pixels each) into rows of `out`, flat pictures."""
     for i in range(len(codes)):
         resize_codes(p, codes[i], words[i], codes[i], words[i], lut, 0, raw, source, scratch, out[i], 0, 1)
 
 
 class Resizer:
-    """Holds the plan and the working space for screens of one size."""
+    """The plan and the scratch memory for screens of one size."""
 
     def __init__(self, height: int, size: int, lut: np.ndarray) -> None:
         self.plan: Plan = plan(height, size, size)

@@ -1,4 +1,4 @@
-"""Which screen pixels make which picture pixel, and how much: worked out once for a size, in Python."""
+"""Which screen pixels contribute to which pixel of the resized picture, and how much: computed once per size."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 
 COPY, INTEGER, FLOAT, BLOCKS, HALVES, LINEAR = range(6)
 WIDTH, WORDS = 160, 20  # a screen row: pixels, and 8-pixel words
-LANES = 8  # outputs that one word may feed in the integer scheme
-MOST_UNITS = 8000  # finer totals come too close to float32's rounding errors
-FIXED = 2048  # OpenCV's fixed-point one in the bilinear path
+LANES = 8  # outputs that one word may contribute to in the integer scheme
+MOST_UNITS = 8000  # with larger totals float32's rounding errors could decide more than ties
+FIXED = 2048  # 1.0 in OpenCV's fixed-point bilinear resize
 
 
 class Taps(NamedTuple):
-    """Which source pixels feed each output pixel of one axis, and how much."""
+    """Which source pixels contribute to each output pixel along one axis, and how much."""
 
     first: np.ndarray  # int32[n_out]
     taps: np.ndarray  # int32[n_out]: how many
     weight: np.ndarray  # float32[most, n_out]
-    units: np.ndarray  # float32[most, n_out], whole numbers summing to `total` for each output
+    units: np.ndarray  # float32[most, n_out], integers whose sum is `total` for each output
     total: int
 
 
 class Plan(NamedTuple):
-    """How one screen size becomes one picture size; plain arrays, so that compiled code takes it whole."""
+    """How to resize one screen size to one picture size; plain arrays, so that it can be passed to compiled code."""
 
     kind: int
     height: int
@@ -47,7 +47,7 @@ class Plan(NamedTuple):
 
 
 def area_taps(n_in: int, n_out: int) -> Taps:
-    scale = 1.0 / (n_out / n_in)  # twice rounded, as OpenCV does it
+    scale = 1.0 / (n_out / n_in)  # rounded twice, as OpenCV does it
     exact = Fraction(n_in, n_out)
     rows: list[tuple[int, list[float]]] = []
     for d in range(n_out):
