@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dqnitro import before_torch
+from dqnitro import process_setup
 
 if TYPE_CHECKING:
     from dqnitro import recipes
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Config", "Result", "__version__", "recipes", "resume", "train"]
 __version__ = "0.1.0"
 
-before_torch.prepare()
+process_setup.prepare()
 
 _HOME = {
     "Config": "dqnitro.config",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.metadata
 import os
 import pathlib
@@ -23,17 +22,6 @@ PACKAGES = (
     "gymnasium",
     "opencv-python-headless",
 )
-
-
-def keep_freed_memory() -> bool:
-    """Tell glibc to keep what is freed for the next allocation; False where there is no glibc.
-
-    By default blocks of megabytes go back to the system and return page by page: the textbook update frees and
-    allocates the same arrays every time, and 3,000 page faults an update are 5% of it.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    # trim threshold, top pad, mmap threshold (32 MB is the most that glibc takes)
-    return mallopt is not None and all([mallopt(-1, 1 << 30), mallopt(-2, 1 << 24), mallopt(-3, 1 << 25)])
 
 
 def versions() -> dict[str, str]:

@@ -16,8 +16,8 @@ from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, GameEnd, Step
 from dqnitro.errors import ConfigError, DivergedError
-from dqnitro.host import keep_freed_memory
 from dqnitro.learn.learner import Learner
+from dqnitro.process_setup import keep_freed_memory
 from dqnitro.replay.base import Replay, Sample
 
 PHASES = ("act", "env", "sample", "learn", "store")

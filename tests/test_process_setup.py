@@ -1,11 +1,12 @@
-"""What is set before torch is loaded: a CPU that claims AMX without its tiles must not end the process."""
+"""Process tuning: a CPU that claims AMX without tiles must not kill the process; glibc takes the memory options."""
 
+import platform
 import subprocess
 import sys
 
 import pytest
 
-from dqnitro.before_torch import amx_is_broken, prepare
+from dqnitro.process_setup import amx_is_broken, keep_freed_memory, prepare
 
 CORE = "processor\t: 0\ncpuid level\t: {level}\nflags\t\t: fpu {flags} sse\n\nprocessor\t: 1\ncpuid level\t: 99\n"
 
@@ -35,6 +36,10 @@ def test_what_the_user_has_set_stays(monkeypatch):
     import os
 
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "SSE41" and os.environ["GOMP_SPINCOUNT"] == "7"
+
+
+def test_glibc_takes_the_memory_options():
+    assert keep_freed_memory() is platform.libc_ver()[0].startswith("glibc")
 
 
 def test_a_product_of_bfloat16_matrices_does_not_end_the_process():

@@ -1,0 +1,54 @@
+"""Tuning of this process: environment variables that torch reads when it is loaded, and how glibc treats freed memory.
+
+`import dqnitro` calls `prepare`, so that it runs before torch is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+# CPUID leaf 0x1D describes the tile palettes of AMX.
+TILE_PALETTES = 0x1D
+
+
+def amx_is_broken(cpuinfo: str) -> bool:
+    """Whether this CPU reports AMX but not the size of its tiles.
+
+    Some virtual machines show the AMX flags but end CPUID before leaf 0x1D. oneDNN then configures empty tiles, and the
+    first product of two bfloat16 matrices kills the process with "Illegal instruction".
+    """
+    facts = dict(line.split(":", 1) for line in cpuinfo.split("\n\n")[0].splitlines() if ":" in line)
+    facts = {name.strip(): value.strip() for name, value in facts.items()}
+    level = facts.get("cpuid level", "")
+    return "amx_tile" in facts.get("flags", "").split() and level.isdigit() and int(level) < TILE_PALETTES
+
+
+def prepare() -> None:
+    """Set the environment variables; a variable that the user has set stays."""
+    # Idle threads of libgomp spin for milliseconds. As soon as another process wants the cores (a browser is enough), an
+    # update of 26 ms takes 430 ms. Sleeping immediately (OMP_WAIT_POLICY=PASSIVE) costs a third of the speed on an idle
+    # machine. A short spin costs a few per cent and avoids most of both losses.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    if "ONEDNN_MAX_CPU_ISA" not in os.environ:
+        try:
+            with pathlib.Path("/proc/cpuinfo").open() as file:
+                cpuinfo = file.read(8192)  # the first core is enough
+        except OSError:  # not Linux
+            return
+        if amx_is_broken(cpuinfo):
+            os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE_FP16"
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc to keep freed memory for the next allocation; False where there is no glibc.
+
+    By default, blocks of megabytes go back to the system and return page by page. The textbook update frees and allocates
+    the same arrays every time: 3,000 page faults, which are 5% of an update.
+    """
+    import ctypes
+
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    # trim threshold, top pad, mmap threshold (32 MB is the largest that glibc accepts)
+    return mallopt is not None and all([mallopt(-1, 1 << 30), mallopt(-2, 1 << 24), mallopt(-3, 1 << 25)])
