@@ -1,4 +1,4 @@
-"""One frozen Config describes a run. Units are in the names; a value that cannot work never gets past here."""
+"""One frozen Config describes a run. Units are in the names; values that cannot work are refused here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dqnitro.errors import ConfigError
 
 
 def _doc(default: Any, text: str) -> Any:
-    """A field with its description; the command line's help and docs/training.md read it from here."""
+    """A field with its description, which is shown by `--help` and in docs/training.md."""
     return field(default=default, metadata={"help": text})
 
 
@@ -23,92 +23,97 @@ class Config:
 
     # --- the game
     env_id: str = _doc("pong", "Atari game (pong, breakout, ...) or any Gymnasium id with discrete actions")
-    seed: int = _doc(1, "seed of every random generator of the run")
+    seed: int = _doc(1, "seed of all random generators of the run")
 
     # --- environments (frames are console frames; a step is one decision, frame_skip frames)
-    envs: str = _doc("wrappers", "environment part: wrappers, gym-sync, gym-async, ale, console")
-    n_envs: int = _doc(1, "environments played side by side")
-    env_threads: int = _doc(0, "threads that play in ale and console (0: as many as are useful)")
+    envs: str = _doc("wrappers", "environment backend: wrappers, gym-sync, gym-async, ale or console")
+    n_envs: int = _doc(1, "number of environments; a vector step steps all of them")
+    env_threads: int = _doc(0, "emulation threads of ale and console (0: as many as are useful)")
     env_parts: int = _doc(
         0,
-        "hybrid: parts of the console's environments that take turns: some play while others choose (0: two, if they can be halved)",
+        "runner hybrid with envs console: split the environments into this many groups that alternate between "
+        "emulation and action selection (0: two if n_envs is even)",
     )
     frame_skip: int = _doc(4, "frames per step")
     max_pool: bool = _doc(True, "observe the maximum of the last two frames of a step (removes flicker)")
-    noop_max: int = _doc(30, "a game begins with 0 to noop_max-1 idle frames (0: off)")
-    fire_reset: bool = _doc(True, "press FIRE once at the start of a game that has FIRE")
-    episodic_life: bool = _doc(False, "a lost life ends the return (the game itself goes on)")
+    noop_max: int = _doc(30, "start each game with 0 to noop_max-1 no-op frames, drawn at random (0: off)")
+    fire_reset: bool = _doc(True, "press FIRE once at the start of each game that has a FIRE action")
+    episodic_life: bool = _doc(False, "losing a life ends the return (the game itself continues)")
     clip_rewards: bool = _doc(True, "learn from rewards clipped to -1..1 (scores are never clipped)")
-    screen_size: int = _doc(84, "observation height and width in pixels, grey")
+    screen_size: int = _doc(84, "height and width of observations in pixels, greyscale")
     resize: str = _doc(
-        "area", "how pictures are shrunk: area or linear (OpenCV), or pillow; ale and console know area alone"
+        "area", "how screens are downscaled: area or linear (OpenCV), or pillow; ale and console support area only"
     )
-    frame_stack: int = _doc(4, "observations stacked so that motion is visible")
-    sticky_actions: float = _doc(0.0, "chance that the console repeats the last action instead, per frame")
-    max_episode_frames: int = _doc(108_000, "frames after which a game is cut off (30 minutes of play)")
-    full_actions: bool = _doc(False, "all 18 joystick actions instead of the game's own set")
+    frame_stack: int = _doc(4, "frames stacked into one observation, so that motion is visible")
+    sticky_actions: float = _doc(0.0, "probability, per frame, that the console repeats the previous action")
+    max_episode_frames: int = _doc(108_000, "truncate a game after this many frames (108,000: 30 minutes of play)")
+    full_actions: bool = _doc(False, "use all 18 joystick actions instead of the game's own set")
 
     # --- network
     network: str = _doc(
-        "nature", "for images: nature (Mnih et al. 2015) or small (the 2013 paper's, a third of the work)"
+        "nature", "network for images: nature (Mnih et al. 2015) or small (Mnih et al. 2013, a third of the arithmetic)"
     )
     hidden_units: int = _doc(512, "width of the last hidden layer")
     dueling: bool = _doc(False, "separate value and advantage streams")
     categorical: bool = _doc(False, "C51: predict a distribution of returns")
-    atoms: int = _doc(51, "points of the categorical distribution")
+    atoms: int = _doc(51, "number of atoms of the categorical distribution")
     value_min: float = _doc(-10.0, "lowest return of the categorical distribution")
     value_max: float = _doc(10.0, "highest return of the categorical distribution")
-    init: str = _doc("torch", "first weights: torch (its layers' own) or kaiming (He et al. 2015, biases 0)")
+    init: str = _doc("torch", "initial weights: torch (PyTorch's defaults) or kaiming (He et al. 2015, biases 0)")
 
     # --- learning
     learning_rate: float = _doc(1e-4, "Adam's learning rate")
     adam_epsilon: float = _doc(1e-8, "Adam's epsilon")
     gamma: float = _doc(0.99, "discount per step")
     batch_size: int = _doc(32, "transitions per update")
-    n_step: int = _doc(1, "steps of reward before bootstrapping")
-    double: bool = _doc(False, "double DQN: the online network picks the action the target network values")
-    loss: str = _doc("mse", "mse or huber")
-    grad_clip: float = _doc(0.0, "largest gradient norm (0: not clipped)")
-    target_sync_steps: int = _doc(1_000, "steps between copies of the network into the target network")
+    n_step: int = _doc(1, "rewards summed before bootstrapping")
+    double: bool = _doc(
+        False, "double DQN: the online network selects the next action, the target network evaluates it"
+    )
+    loss: str = _doc("mse", "loss function: mse or huber")
+    grad_clip: float = _doc(0.0, "clip the gradient norm to this value (0: off)")
+    target_sync_steps: int = _doc(1_000, "steps between copies of the online network into the target network")
 
     # --- schedule
     first_fill_steps: int = _doc(10_000, "steps before the first update")
-    steps_per_update: float = _doc(1.0, "steps per update (0.5: two updates a step)")
-    epsilon_start: float = _doc(1.0, "chance of a random action at step 0")
-    epsilon_end: float = _doc(0.02, "chance of a random action after the decay")
-    epsilon_decay_steps: int = _doc(100_000, "steps over which epsilon falls, in a straight line")
+    steps_per_update: float = _doc(1.0, "steps per update (0.5: two updates per step)")
+    epsilon_start: float = _doc(1.0, "probability of a random action at step 0")
+    epsilon_end: float = _doc(0.02, "probability of a random action after the decay")
+    epsilon_decay_steps: int = _doc(100_000, "steps over which epsilon decays linearly")
 
     # --- replay
-    replay: str = _doc("frames", "replay part: plain (a list) or frames (each frame once, preallocated)")
+    replay: str = _doc("frames", "replay: plain (a Python list) or frames (each frame stored once, preallocated)")
     replay_capacity: int = _doc(100_000, "transitions kept")
-    replay_device: str = _doc("auto", "where frames lives: cpu, cuda, or auto (with the learner)")
-    prioritized: bool = _doc(False, "sample by temporal-difference error")
-    priority_alpha: float = _doc(0.6, "0: uniform, 1: fully by priority")
-    priority_beta: float = _doc(0.4, "importance correction at the start; grows to 1 over priority_beta_steps")
-    priority_beta_steps: int = _doc(100_000, "steps until the importance correction is complete")
+    replay_device: str = _doc("auto", "where the replay frames is stored: cpu, cuda, or auto (with the learner)")
+    prioritized: bool = _doc(False, "prioritised replay: sample by temporal-difference error")
+    priority_alpha: float = _doc(0.6, "exponent of the priorities (0: uniform sampling, 1: proportional to the error)")
+    priority_beta: float = _doc(0.4, "importance-sampling correction at the start; grows to 1 over priority_beta_steps")
+    priority_beta_steps: int = _doc(100_000, "steps until the importance-sampling correction is complete")
 
     # --- speed
     runner: str = _doc(
         "inline",
-        "who does what where: inline (one process), processes (play and train apart), device (all on one GPU), hybrid (games on the CPU, replay and learner on the GPU)",
+        "what runs where: inline (one process), processes (acting and learning in two processes), device (everything "
+        "on one GPU), hybrid (games on the CPU, replay and learner on the GPU)",
     )
     slack_steps: int = _doc(
         0,
-        "processes: steps that play may run ahead of training (0: the inline run, bit for bit; but for rounding with one-pass-acting, which has no player of its own); whole vector steps count",
+        "runner processes: how many steps acting may run ahead of learning, rounded down to whole vector steps "
+        "(0: identical to inline; with one-pass-acting identical up to rounding)",
     )
-    device: str = _doc("cpu", "cpu, cuda, or auto")
+    device: str = _doc("cpu", "where learning runs: cpu, cuda, or auto")
     act_device: str = _doc(
         "same", "where actions are chosen: same (as device), or cpu, cuda, cuda:1 with a copy of the network"
     )
-    act_sync_updates: int = _doc(1, "updates between copies of the weights to that other network")
+    act_sync_updates: int = _doc(1, "updates between copies of the weights to the network on act_device")
     torch_threads: int = _doc(0, "threads of one network pass (0: one per core)")
     wrappers: tuple[str, ...] = _doc(
-        ("no-grad",), "what is wrapped around the update step, in order; the rungs of the ladder set it"
+        ("no-grad",), "transforms of the update, in any order; the rungs of the ladder set them"
     )
 
-    # --- the end, and what is kept
+    # --- when to stop, and what to store
     max_steps: int = _doc(0, "stop after this many steps (0: no limit)")
-    max_minutes: float = _doc(0.0, "stop after this much wall clock since the first step (0: no limit)")
+    max_minutes: float = _doc(0.0, "stop this many minutes after the first step (0: no limit)")
     stop_at_score: float = _doc(math.inf, "stop when the mean score of the last 100 games reaches this")
     checkpoint_every_s: float = _doc(600.0, "seconds between checkpoints (0: only at the end)")
     log_every_s: float = _doc(1.0, "seconds between lines of metrics.jsonl")
@@ -153,19 +158,18 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "runner": ("inline", "processes", "device", "hybrid"),
 }
 
-MAX_SLACK_TICKS = (
-    64  # so that the messages of all of them fit into the pipe between the processes (run/processes/remote.py)
-)
+# Messages of this many ticks fit into the pipe between the processes (run/processes/remote.py).
+MAX_SLACK_TICKS = 64
 
-# Smallest allowed value of every number; "(0" in a comment of the field says that 0 switches it off.
+# Smallest allowed values; where 0 has a special meaning, the field's description says so.
 AT_LEAST: dict[str, float] = {
     "n_envs": 1, "env_threads": 0, "env_parts": 0, "frame_skip": 1, "noop_max": 0, "screen_size": 36, "frame_stack": 1,
     "sticky_actions": 0, "max_episode_frames": 1, "hidden_units": 1, "atoms": 2, "learning_rate": 0,
     "adam_epsilon": 0, "gamma": 0, "batch_size": 1, "n_step": 1, "grad_clip": 0, "target_sync_steps": 1,
     "first_fill_steps": 0, "epsilon_start": 0, "epsilon_end": 0, "epsilon_decay_steps": 0,
     "replay_capacity": 1, "priority_alpha": 0, "priority_beta": 0, "priority_beta_steps": 0,
-    "slack_steps": 0, "torch_threads": 0, "act_sync_updates": 1, "max_steps": 0, "max_minutes": 0, "checkpoint_every_s": 0,
-    "log_every_s": 0, "seed": 0,
+    "slack_steps": 0, "torch_threads": 0, "act_sync_updates": 1, "max_steps": 0, "max_minutes": 0,
+    "checkpoint_every_s": 0, "log_every_s": 0, "seed": 0,
 }  # fmt: skip
 AT_MOST: dict[str, float] = {
     "sticky_actions": 1, "gamma": 1, "epsilon_start": 1, "epsilon_end": 1, "priority_alpha": 1, "priority_beta": 1,
@@ -174,13 +178,13 @@ AT_MOST: dict[str, float] = {
 
 
 def nearest(name: str, known: Any, what: str = "settings") -> str:
-    """A hint: the known names that look like this one, or all of them."""
+    """A hint: the known names that are similar to this one, or all of them."""
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
     return f"did you mean {', '.join(close)}?" if close else f"the {what} are {', '.join(known)}"
 
 
 def _check_type(name: str, value: Any, default: Any) -> None:
-    # bool is an int in Python, and `n_envs=True` is the kind of slip that stays silent.
+    # bool is a subclass of int in Python, so `n_envs=True` would otherwise pass silently.
     want = type(default)
     ok = isinstance(value, want) and (want is bool or not isinstance(value, bool))
     if want is float:
@@ -190,7 +194,17 @@ def _check_type(name: str, value: Any, default: Any) -> None:
 
 
 def check(c: Config) -> None:
-    """Raise ConfigError for the first thing that cannot work, with a hint that would."""
+    """Raise ConfigError for the first setting that cannot work, with a hint at one that can."""
+    _check_each_value(c)
+    _check_devices(c)
+    _check_envs(c)
+    _check_learning(c)
+    _check_replay(c)
+    _check_runner(c)
+
+
+def _check_each_value(c: Config) -> None:
+    """Type, choices and limits of every field by itself."""
     for name, f in FIELDS.items():
         value = getattr(c, name)
         _check_type(name, value, f.default)
@@ -202,10 +216,14 @@ def check(c: Config) -> None:
             raise ConfigError(f"{name} must be at least {AT_LEAST[name]:g}, got {value}")
         if name in AT_MOST and value > AT_MOST[name]:
             raise ConfigError(f"{name} must be at most {AT_MOST[name]:g}, got {value}")
-    if not c.learning_rate > 0:
-        raise ConfigError(f"learning_rate must be over 0, got {c.learning_rate}", "1e-4 is the book's value")
-    if not c.steps_per_update > 0:
-        raise ConfigError(f"steps_per_update must be over 0, got {c.steps_per_update}", "1 is the book's value")
+    for name in ("learning_rate", "steps_per_update"):
+        if not getattr(c, name) > 0:
+            raise ConfigError(
+                f"{name} must be over 0, got {getattr(c, name)}", f"the default is {FIELDS[name].default}"
+            )
+
+
+def _check_devices(c: Config) -> None:
     if c.device not in ("auto", "cpu", "cuda") and not c.device.startswith("cuda:"):
         raise ConfigError(f"device must be auto, cpu or cuda, got {c.device!r}")
     if c.act_device not in ("same", "cpu", "cuda") and not c.act_device.startswith("cuda:"):
@@ -215,49 +233,61 @@ def check(c: Config) -> None:
             f"act_sync_updates {c.act_sync_updates} needs a second network to act with, but act_device is same",
             "--act-device cpu makes one",
         )
+
+
+def _check_envs(c: Config) -> None:
     if c.resize != "area" and c.envs in ("ale", "console"):
         raise ConfigError(
-            f"envs {c.envs} shrinks pictures by area, got resize {c.resize!r}",
+            f"envs {c.envs} supports resize area only, got {c.resize!r}",
             "use --envs wrappers, gym-sync or gym-async",
         )
+
+
+def _check_learning(c: Config) -> None:
+    if c.epsilon_end > c.epsilon_start:
+        raise ConfigError(
+            f"epsilon_end {c.epsilon_end} is over epsilon_start {c.epsilon_start}",
+            "epsilon can only decrease",
+        )
+    if c.value_max <= c.value_min:
+        raise ConfigError(f"value_max {c.value_max} must be over value_min {c.value_min}")
+
+
+def _check_replay(c: Config) -> None:
     if c.batch_size > c.first_fill_steps:
         raise ConfigError(
             f"batch_size {c.batch_size} is larger than first_fill_steps {c.first_fill_steps}",
-            f"the first update could not be sampled; set first_fill_steps to at least {c.batch_size}",
+            f"there would be too few transitions for the first update; set first_fill_steps to at least {c.batch_size}",
         )
     if c.first_fill_steps > c.replay_capacity:
         raise ConfigError(
             f"first_fill_steps {c.first_fill_steps} is larger than replay_capacity {c.replay_capacity}",
-            "the replay would never be full enough to learn from; lower the one or raise the other",
+            "the replay would never be full enough to learn from; lower first_fill_steps or raise replay_capacity",
         )
     slots = c.replay_capacity // c.n_envs
     if slots <= c.n_step + c.frame_stack:
         raise ConfigError(
-            f"replay_capacity {c.replay_capacity} leaves {slots} steps to each of {c.n_envs} environments",
+            f"replay_capacity {c.replay_capacity} leaves only {slots} steps for each of {c.n_envs} environments",
             f"raise it to at least {(c.n_step + c.frame_stack + 1) * c.n_envs}",
         )
-    if c.epsilon_end > c.epsilon_start:
-        raise ConfigError(
-            f"epsilon_end {c.epsilon_end} is over epsilon_start {c.epsilon_start}",
-            "exploration falls, it never grows",
-        )
-    if c.value_max <= c.value_min:
-        raise ConfigError(f"value_max {c.value_max} must be over value_min {c.value_min}")
+    if c.prioritized and c.replay == "plain":
+        raise ConfigError("prioritized needs --replay frames, got plain", "leave --replay at frames")
+
+
+def _check_runner(c: Config) -> None:
     if c.env_parts > 1 and c.runner != "hybrid":
         raise ConfigError(f"env_parts {c.env_parts} needs --runner hybrid, got {c.runner}", "leave --env-parts at 0")
     if c.slack_steps and c.runner != "processes":
         raise ConfigError(
-            f"slack_steps {c.slack_steps} needs --runner processes, got {c.runner}", "the others have no slack"
+            f"slack_steps {c.slack_steps} needs --runner processes, got {c.runner}", "leave --slack-steps at 0"
         )
     if c.runner == "processes" and c.act_device != "same":
         raise ConfigError(
             f"act_device {c.act_device} is for --runner inline, got processes",
-            "the player acts on the CPU with a network of its own; leave --act-device out",
+            "the player process acts on the CPU with its own copy of the network; leave out --act-device",
         )
     if c.slack_steps // c.n_envs > MAX_SLACK_TICKS:
         raise ConfigError(
             f"slack_steps {c.slack_steps} is over {MAX_SLACK_TICKS} steps of each of {c.n_envs} environments",
             f"at most {MAX_SLACK_TICKS * c.n_envs + c.n_envs - 1}; more would only make the acting weights older",
         )
-    if c.prioritized and c.replay == "plain":
-        raise ConfigError("prioritized needs --replay frames, got plain", "leave --replay at frames")
