@@ -27,14 +27,14 @@ def use(monkeypatch, here: Here) -> None:
     ("here", "runner", "says"),
     [
         (H200, "hybrid", "16 cores play 64 consoles while the NVIDIA H200 learns"),
-        (Here(8, "card", "too old"), "hybrid", "8 cores play"),
-        (Here(7, "card"), "device", "7 cores cannot keep the card busy, so the games run on it, too"),
-        (Here(1, "card"), "device", "1 core cannot keep"),
-        (Here(4, "card", "it is too old"), "inline", "the games cannot run on it: it is too old"),
+        (Here(8, "GPU", "too old"), "hybrid", "8 cores play"),
+        (Here(7, "GPU"), "device", "7 cores cannot keep the GPU busy, so it runs the games as well"),
+        (Here(1, "GPU"), "device", "1 core cannot keep"),
+        (Here(4, "GPU", "it is too old"), "inline", "it cannot run the games: it is too old"),
         (Here(64), "inline", "there is no GPU that torch can use"),
     ],
 )
-def test_the_runner_follows_cores_and_card(here, runner, says, monkeypatch):
+def test_the_runner_follows_cores_and_gpu(here, runner, says, monkeypatch):
     use(monkeypatch, here)
     plan = recipes.untuned("auto", "breakout")
     assert plan.config().runner == runner and says in plan.why
@@ -51,7 +51,7 @@ def test_on_a_gpu_all_numbers_come_from_one_place(monkeypatch):
     assert "compile" in config.wrappers or "compiler" in recipes.plan("auto", "pong").left_out["compile"]
     monkeypatch.setitem(ON_GPU, "n_envs", 96)
     assert recipes.auto("pong").n_envs == 96 and "play 96 consoles" in recipes.plan("auto", "pong").why
-    use(monkeypatch, Here(2, "card"))
+    use(monkeypatch, Here(2, "GPU"))
     assert recipes.auto("pong").n_envs == recipes.ON_DEVICE["n_envs"]
 
 
@@ -65,7 +65,7 @@ def test_on_a_cpu_pong_has_settings_of_its_own(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("here", "runner", "n_envs"), [(H200, "hybrid", 64), (Here(2, "card"), "device", 1024), (Here(2), "inline", 8)]
+    ("here", "runner", "n_envs"), [(H200, "hybrid", 64), (Here(2, "GPU"), "device", 1024), (Here(2), "inline", 8)]
 )
 def test_classic_is_the_published_dqn_at_eight_samples_a_step_everywhere(here, runner, n_envs, monkeypatch):
     use(monkeypatch, here)
@@ -74,11 +74,11 @@ def test_classic_is_the_published_dqn_at_eight_samples_a_step_everywhere(here, r
     assert config.batch_size / config.steps_per_update == 8
     assert (config.n_step, config.double, config.dueling, config.network) == (1, False, False, "nature")
     assert (config.sticky_actions, config.noop_max, config.fire_reset, config.episodic_life) == (0.25, 0, False, False)
-    with pytest.raises(ConfigError, match="the DQN of the Atari games"):
+    with pytest.raises(ConfigError, match="classic is for Atari games"):
         recipes.classic("CartPole-v1")
 
 
-def test_what_shows_no_pictures_of_a_console_stays_on_the_cpu(monkeypatch):
+def test_environments_without_images_stay_on_the_cpu(monkeypatch):
     """Neither a described GPU nor a missing one changes it."""
     plans = []
     for here in (H200, Here(2)):
@@ -87,7 +87,7 @@ def test_what_shows_no_pictures_of_a_console_stays_on_the_cpu(monkeypatch):
     assert plans[0] == plans[1] and plans[0].config().device == "cpu" and plans[0].config().runner == "inline"
 
 
-def test_who_asks_for_the_cpu_of_a_gpu_machine_gets_the_recipe_of_a_cpu(monkeypatch):
+def test_device_cpu_on_a_gpu_machine_gives_the_recipe_of_a_cpu(monkeypatch):
     use(monkeypatch, Here(16))
     without = recipes.untuned("auto", "pong")
     use(monkeypatch, H200)
@@ -135,7 +135,7 @@ def test_the_other_runners_of_a_gpu_are_tried(monkeypatch):
     assert found["device"].settings == {"runner": "device"} and found["device"].promise == tune.ALIKE
     choice = tune.choice_of("auto", "pong", {})
     assert choice.turn(found["device"]).config() == choice.config().replace(runner="device")
-    found, _ = runners(monkeypatch, "pong", Here(2, "card"))
+    found, _ = runners(monkeypatch, "pong", Here(2, "GPU"))
     assert set(found) == {"inline", "hybrid"}
 
 
@@ -152,7 +152,7 @@ def test_environments_that_do_not_take_turns_are_tried(monkeypatch):
 
 
 def test_a_runner_that_cannot_be_tried_says_why(monkeypatch):
-    found, why_not = runners(monkeypatch, "pong", Here(4, "card", "too old"))
+    found, why_not = runners(monkeypatch, "pong", Here(4, "GPU", "too old"))
     assert set(found) == {"processes, slack 0", "hybrid"}
     assert f"{recipes.SMALL_ON_CPU['n_envs']} environments are too few" in why_not["runner: device"]
     found, why_not = runners(monkeypatch, "pong", Here(2), why=runner_needs)
@@ -178,7 +178,7 @@ def test_a_runner_that_was_tuned_is_used_and_said(monkeypatch, tmp_path):
     assert recipes.plan("fast", "pong").config().runner == "inline", "fast is the baseline's run, not one like it"
 
 
-def test_an_old_card_is_not_asked_for_what_it_cannot(monkeypatch):
+def test_an_old_gpu_is_not_asked_for_what_it_cannot_do(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     config = recipes.baseline("pong").replace(device="cuda")
     for capability, bfloat16, compile_ in (((6, 1), True, True), ((7, 5), True, False), ((9, 0), False, False)):

@@ -190,7 +190,7 @@ def _check_type(name: str, value: Any, default: Any) -> None:
     if want is float:
         ok = isinstance(value, int | float) and not isinstance(value, bool)
     if not ok:
-        raise ConfigError(f"{name} must be a {want.__name__}, got {value!r} ({type(value).__name__})")
+        raise ConfigError(f"{name} must be of type {want.__name__}, got {value!r} ({type(value).__name__})")
 
 
 def check(c: Config) -> None:

@@ -16,47 +16,75 @@ from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
 from dqnitro.ladder import RUNGS, climb, in_force, rung
 
-SEEN_SMALL = {"pong"}  # games that were learned with fewer pixels and a smaller network (results/)
-SMALL_RUNGS, OTHER_RUNGS = ("small-frame", "small-network"), ("eight-envs", "three-step")
-# What `auto` learns them with on a CPU, in place of the other games' rungs (results/pong-auto-2-cores.json).
+SEEN_SMALL = {"pong"}  # games known to be learned with fewer pixels and a smaller network (results/)
+SMALL_RUNGS = ("small-frame", "small-network")
+OTHER_RUNGS = ("eight-envs", "three-step")
+# Settings of `auto` for those games on a CPU; they replace OTHER_RUNGS (results/pong-auto-2-cores.json).
 SMALL_ON_CPU: dict[str, Any] = {"n_envs": 16, "n_step": 5, "replay_capacity": 50_000}
-SOLVED_AT = {"pong": 17.0}  # the notes' bar; Gymnasium ids bring their own in `spec.reward_threshold`
+# Lapan's book calls Pong solved at this mean score; Gymnasium environments declare their own `spec.reward_threshold`.
+SOLVED_AT = {"pong": 17.0}
 
-# What `auto` learns Atari games with on a machine with a GPU; all of its numbers are here.
+# All settings of `auto` for Atari games on a machine with a GPU.
 ON_GPU: dict[str, Any] = {
-    "n_envs": 64, "batch_size": 256, "steps_per_update": 12.8, "n_step": 5, "double": True, "dueling": True, "loss": "huber",
-    "learning_rate": 5e-4, "adam_epsilon": 1.5e-4, "target_sync_steps": 4_096, "first_fill_steps": 10_000,
-    "replay_capacity": 100_000, "epsilon_decay_steps": 100_000, "epsilon_end": 0.01,
-}  # fmt: skip
-# Measured on Pong alone (results/pong-h200.json); other games get the half of that learning rate, explore longer and remember more.
+    "n_envs": 64,
+    "batch_size": 256,
+    "steps_per_update": 12.8,
+    "n_step": 5,
+    "double": True,
+    "dueling": True,
+    "loss": "huber",
+    "learning_rate": 5e-4,
+    "adam_epsilon": 1.5e-4,
+    "target_sync_steps": 4_096,
+    "first_fill_steps": 10_000,
+    "replay_capacity": 100_000,
+    "epsilon_decay_steps": 100_000,
+    "epsilon_end": 0.01,
+}
+# ON_GPU was measured on Pong alone (results/pong-h200.json). Other games get half its learning rate, explore longer and
+# have a larger replay.
 UNSEEN_ON_GPU: dict[str, Any] = {"learning_rate": 2.5e-4, "epsilon_decay_steps": 250_000, "replay_capacity": 400_000}
-ON_DEVICE: dict[str, Any] = {
-    "n_envs": 256
-}  # what is other where the card plays as well: it emulates many as quickly as few
-# The DQN of 2015 at its replay ratio, 8 samples a step, with the settings of Dopamine's published curve of DQN with Adam and the squared
-# loss (in steps of four frames): what scores are compared with. Where the card plays as well, batches are four times as large and rare.
+# Overrides when the GPU also runs the emulator: emulating many environments costs no more than a few.
+ON_DEVICE: dict[str, Any] = {"n_envs": 256}
+# The DQN of 2015, for comparing scores: its replay ratio (8 samples per step) and the settings of Dopamine's published
+# curve of DQN with Adam and the squared loss, in steps of four frames.
 CLASSIC: dict[str, Any] = {
-    "n_envs": 8, "batch_size": 32, "steps_per_update": 4.0, "loss": "mse", "learning_rate": 6.25e-5, "adam_epsilon": 1.5e-4,
-    "target_sync_steps": 8_000, "first_fill_steps": 20_000, "replay_capacity": 1_000_000, "epsilon_decay_steps": 250_000,
-    "epsilon_end": 0.01, "sticky_actions": 0.25, "noop_max": 0, "fire_reset": False,
-}  # fmt: skip
+    "n_envs": 8,
+    "batch_size": 32,
+    "steps_per_update": 4.0,
+    "loss": "mse",
+    "learning_rate": 6.25e-5,
+    "adam_epsilon": 1.5e-4,
+    "target_sync_steps": 8_000,
+    "first_fill_steps": 20_000,
+    "replay_capacity": 1_000_000,
+    "epsilon_decay_steps": 250_000,
+    "epsilon_end": 0.01,
+    "sticky_actions": 0.25,
+    "noop_max": 0,
+    "fire_reset": False,
+}
 CLASSIC_ON_GPU: dict[str, Any] = {"n_envs": 64}
+# When the GPU also runs the emulator, batches are four times as large and a quarter as frequent.
 CLASSIC_ON_DEVICE: dict[str, Any] = {
-    "n_envs": 1024, "batch_size": 128, "steps_per_update": 16.0, "learning_rate": 1.25e-4
-}  # fmt: skip
+    "n_envs": 1024,
+    "batch_size": 128,
+    "steps_per_update": 16.0,
+    "learning_rate": 1.25e-4,
+}
 ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile", "own-kernels")
 FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "one-pass-acting")
-LARGE_LAYER_RUNGS = ("split-network",)  # where cores are few and the hidden layer is the Nature network's
-MANY_CORES = 8  # from so many on the cores play as quickly as a card learns: runner hybrid
+LARGE_LAYER_RUNGS = ("split-network",)  # with few cores and the hidden layer of the Nature network
+MANY_CORES = 8  # with at least this many cores the CPU can keep up with the GPU learner, so use the hybrid runner
 
 
 @dataclass(frozen=True)
 class Here:
-    """What of a machine decides which runner `auto` takes."""
+    """The properties of a machine that decide which runner `auto` chooses."""
 
     cores: int
-    gpu: str | None = None  # its name
-    no_console: str | None = None  # why the console cannot run on that GPU; None: it can
+    gpu: str | None = None  # name of the GPU
+    no_console: str | None = None  # why the console cannot run on that GPU, or None if it can
 
 
 def this_machine() -> Here:
@@ -72,19 +100,19 @@ def this_machine() -> Here:
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe before it is a config: where it starts, which rungs it climbs, and why."""
+    """A recipe before it becomes a config: its base config, its rungs, and the reasons for them."""
 
     name: str
     base: Config
     rungs: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)  # rung -> why it cannot run here
-    tuned: str = ""  # what `dqnitro tune` found on this machine, in words; empty where it was not run
+    tuned: str = ""  # what `dqnitro tune` found on this machine, in words; empty if it was not run
     why: str = ""  # why this runner, in words
-    # All that was wished for, in order: what a later rung took off is back without that one.
+    # All rungs that can run, in order, with those that a later rung replaces: without that one they come back.
     under: tuple[str, ...] = ()
 
     def config(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> Config:
-        """The whole config; `without` and `also` change the list of rungs by name."""
+        """The whole config, without the rungs in `without` and with those in `also`."""
         for name in (*without, *also):
             rung(name)
         for name in without:
@@ -99,14 +127,14 @@ class Plan:
         return climb(self.base, self.climbed(without, also))
 
     def climbed(self, without: tuple[str, ...] = (), also: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """The rungs in force: what `also` names takes off what cannot stand beside it."""
+        """The rungs in force. Rungs named in `also` replace those that they conflict with."""
         named = tuple(dict.fromkeys(also))
         wanted = (*(n for n in self.under or self.rungs if n not in named), *named)
         return in_force(tuple(n for n in wanted if n not in without))
 
 
 def solved_at(env_id: str) -> float:
-    """The score at which a game counts as solved; infinity where nobody said."""
+    """The score at which a game counts as solved; infinity if none is known."""
     from dqnitro.envs import atari_game
 
     if game := atari_game(env_id):
@@ -118,20 +146,30 @@ def solved_at(env_id: str) -> float:
 
 
 def _base(env_id: str) -> Config:
-    """The book's settings for images; a small quick start for vectors, on which they would take an hour."""
+    """Lapan's settings for images. For vectors, with which they would take an hour, smaller and faster ones."""
     from dqnitro.envs import atari_game, env_kind
 
     config = Config(env_id=atari_game(env_id) or env_id, stop_at_score=solved_at(env_id), replay="plain")
     if env_kind(env_id) == "vector":
         config = config.replace(
-            clip_rewards=False, frame_stack=1, hidden_units=128, learning_rate=5e-4, batch_size=64, first_fill_steps=1_000,
-            replay_capacity=50_000, epsilon_decay_steps=10_000, target_sync_steps=500, double=True, loss="huber", grad_clip=10.0,
-        )  # fmt: skip
+            clip_rewards=False,
+            frame_stack=1,
+            hidden_units=128,
+            learning_rate=5e-4,
+            batch_size=64,
+            first_fill_steps=1_000,
+            replay_capacity=50_000,
+            epsilon_decay_steps=10_000,
+            target_sync_steps=500,
+            double=True,
+            loss="huber",
+            grad_clip=10.0,
+        )
     return config
 
 
 def own_settings(plan: Plan) -> dict[str, Any]:
-    """What a recipe sets by itself, beside its rungs: where it starts otherwise than the baseline."""
+    """The settings of a recipe that differ from the baseline, not counting those of its rungs."""
     mine, book = plan.base.to_dict(), _base(plan.base.env_id).to_dict()
     return {k: v for k, v in mine.items() if v != book[k] and k not in ("device", "runner")}
 
@@ -147,7 +185,7 @@ def _plan_if_possible(name: str, base: Config, wanted: tuple[str, ...]) -> Plan:
 
 
 def _quick() -> tuple[str, ...]:
-    """What leaves learning as it is and pays in one process."""
+    """Rungs that leave learning unchanged and pay off in one process."""
     return (
         "frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "written-out", "distinct-patches",
         *(*FEW_CORES_RUNGS, *LARGE_LAYER_RUNGS) * few_cores(),
@@ -155,16 +193,16 @@ def _quick() -> tuple[str, ...]:
 
 
 def _fast(env_id: str) -> Plan:
-    """The baseline's run, but for rounding, as fast as one process gets it."""
+    """The baseline's run up to rounding, as fast as one process can make it."""
     return _plan_if_possible("fast", _base(env_id).replace(device="auto"), _quick())
 
 
 def classic_plan(env_id: str, here: Here | None = None) -> Plan:
-    """DQN as it was published, as quickly as this machine (or one that is described) makes 8 samples a step."""
+    """DQN as published, with 8 samples per step, as fast as this machine (or the described one) allows."""
     from dqnitro.envs import env_kind
 
     if env_kind(env_id) != "atari":
-        raise ConfigError(f"recipe classic is the DQN of the Atari games, {env_id} is none", "use --recipe baseline")
+        raise ConfigError(f"recipe classic is for Atari games; {env_id} is not one", "use --recipe baseline")
     base = _base(env_id).replace(device="auto", **CLASSIC)
     runner, why = choose_runner(here or this_machine())
     if runner == "inline":
@@ -175,40 +213,39 @@ def classic_plan(env_id: str, here: Here | None = None) -> Plan:
 
 
 def few_cores() -> bool:
-    """So few that threads which share every product of a batch of 32 wait for each other more than they help."""
+    """Whether threads that share every product of a batch of 32 would wait for each other more than they help."""
     from dqnitro.host import usable_cores
 
     return 2 <= usable_cores() < 4  # measured with two
 
 
 def choose_runner(here: Here) -> tuple[str, str]:
-    """The runner of `auto` for Atari games on such a machine, and why."""
+    """The runner that `auto` uses for Atari games on such a machine, and why."""
     if here.gpu is None:
-        return "inline", "there is no GPU that torch can use: one process plays and learns"
+        return "inline", "there is no GPU that torch can use, so one process plays and learns"
     cores = f"{here.cores} core{'s' if here.cores > 1 else ''}"
     if here.cores >= MANY_CORES:
         return "hybrid", f"{cores} play {ON_GPU['n_envs']} consoles while the {here.gpu} learns"
     if here.no_console is None:
-        return "device", f"{cores} cannot keep the {here.gpu} busy, so the games run on it, too"
-    return (
-        "inline",
-        f"{cores} cannot keep the {here.gpu} busy, and the games cannot run on it: {here.no_console}",
-    )
+        return "device", f"{cores} cannot keep the {here.gpu} busy, so it runs the games as well"
+    return "inline", f"{cores} cannot keep the {here.gpu} busy, and it cannot run the games: {here.no_console}"
 
 
 def _auto(env_id: str, here: Here | None = None) -> Plan:
-    """What reaches the score soonest on this machine (or on one that is described)."""
+    """The fastest way to a good score on this machine (or on the described one)."""
     from dqnitro.envs import atari_game, env_kind
 
     base = _base(env_id).replace(device="auto")
     if env_kind(env_id) == "vector":
-        # The network is so small that a pass costs less than handing it to a GPU or a compiler.
+        # The network is so small that a pass costs less than launching it on a GPU or compiling it.
         plan = _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
-        return replace(plan, why="a pass of so small a network costs less than handing it to a GPU or another process")
+        return replace(
+            plan, why="a pass of such a small network costs less than sending it to a GPU or to another process"
+        )
     small = atari_game(env_id) in SEEN_SMALL
     wanted = (
-        "frame-replay", "console", *(SMALL_RUNGS if small else OTHER_RUNGS), "four-steps-per-update", "double", "quick-rate",
-        "fused-adam", "channels-last", "bfloat16", "distinct-patches", *FEW_CORES_RUNGS * few_cores(),
+        "frame-replay", "console", *(SMALL_RUNGS if small else OTHER_RUNGS), "four-steps-per-update", "double",
+        "quick-rate", "fused-adam", "channels-last", "bfloat16", "distinct-patches", *FEW_CORES_RUNGS * few_cores(),
     )  # fmt: skip
     if atari_game(env_id) is None:
         return _plan_if_possible("auto", base, wanted)
@@ -221,15 +258,18 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
 
 
 RECIPES: dict[str, Callable[[str], Plan]] = {
-    "auto": _auto, "fast": _fast, "baseline": _baseline, "classic": classic_plan,
-}  # fmt: skip
+    "auto": _auto,
+    "fast": _fast,
+    "baseline": _baseline,
+    "classic": classic_plan,
+}
 
 
 def plan(name: str, env_id: str, device: str | None = None) -> Plan:
     """The plan of a recipe for a game, with what `dqnitro tune` found on this machine.
 
-    `device` is where somebody wants to learn. On the CPU of a machine with a GPU `auto` is what it would be without that GPU,
-    of which nothing was measured.
+    `device` overrides where learning runs. With `cpu` on a machine with a GPU, `auto` and `classic` plan as if there
+    were no GPU, and what `tune` found is ignored: it was measured with the GPU.
     """
     if name in ("auto", "classic") and device == "cpu" and (here := this_machine()).gpu is not None:
         return (_auto if name == "auto" else classic_plan)(env_id, replace(here, gpu=None))
@@ -239,15 +279,17 @@ def plan(name: str, env_id: str, device: str | None = None) -> Plan:
         return made
     try:
         base = made.base.replace(**found.settings)
-    except ConfigError:  # a file of another version: the recipe as it is can still run
+    except ConfigError:  # written by another version: ignore it, the recipe itself can still run
         return made
     learning = tuple(n for n in made.rungs if RUNGS[n].promise == "learning")
     best = _plan_if_possible(name, base, (*found.rungs, *learning))
     left_out = {n: why for n, why in made.left_out.items() if n not in best.rungs} | found.dropped | best.left_out
-    stale = "" if found.torch == _torch_version() else f"; measured with torch {found.torch}, run it again"
-    why = (
-        f"measured by `dqnitro tune` (before: {made.why})" if base.runner != made.base.runner and made.why else made.why
+    stale = (
+        "" if found.torch == _torch_version() else f"; measured with torch {found.torch}, run it again"
     )
+    why = made.why
+    if why and base.runner != made.base.runner:
+        why = f"measured by `dqnitro tune` (before: {why})"
     return replace(best, left_out=left_out, tuned=f"{found.gain} ({found.date[:10]}{stale})", why=why)
 
 
@@ -258,7 +300,7 @@ def _torch_version() -> str:
 
 
 def untuned(name: str, env_id: str) -> Plan:
-    """The plan of a recipe as it is before anybody tunes it."""
+    """The plan of a recipe, without what `dqnitro tune` found."""
     if name not in RECIPES:
         raise ConfigError(f"unknown recipe {name!r}", nearest(name, RECIPES, "recipes"))
     return RECIPES[name](env_id)
@@ -270,12 +312,12 @@ def auto(env_id: str) -> Config:
 
 
 def fast(env_id: str) -> Config:
-    """The textbook DQN with every speed-up that leaves learning as it is."""
+    """The textbook DQN with every speed-up that leaves learning unchanged."""
     return plan("fast", env_id).config()
 
 
 def classic(env_id: str) -> Config:
-    """The DQN of 2015 at 8 samples a step, with the settings of published curves."""
+    """The DQN of 2015 with 8 samples per step and the settings of published curves."""
     return plan("classic", env_id).config()
 
 
