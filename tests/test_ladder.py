@@ -56,7 +56,7 @@ def test_a_reason_is_asked_for_where_what_is_replaced_is_gone():
     after_console, alone = path(BASE, ("console", "linear-resize"))[1], path(BASE, ("linear-resize",))[0]
     assert after_console.why is None and after_console.config == alone.config
     (place,) = path(BASE.replace(envs="ale"), ("linear-resize",))
-    assert "envs ale scales by area only" in place.why
+    assert "envs ale downscales by area only" in place.why
 
 
 def test_a_rung_that_changes_nothing_says_so():

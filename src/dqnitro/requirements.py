@@ -1,4 +1,4 @@
-"""What a config needs of the machine: small functions that say why something cannot run here, or None where it can."""
+"""What a config needs of the machine. Each function returns the reason why it cannot run here, or None if it can."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dqnitro.config import Config
 from dqnitro.host import cpu_flags, usable_cores
 
-MOST_TOGETHER = 8  # updates that the GPU runners draw together
-MOST_IN_A_PASS = 160_000  # observations, of 12,800 activations each
+MOST_TOGETHER = 8  # updates whose samples the GPU runners draw at once
+MOST_IN_A_PASS = 160_000  # observations, with 12,800 activations each
 
 
 def first_reason(*needs: Callable[[Config], str | None]) -> Callable[[Config], str | None]:
@@ -25,7 +25,7 @@ def needs_console(c: Config) -> str | None:
     import importlib.util
 
     if importlib.util.find_spec("dqnitro.atari") is None:
-        return "the native console is not part of this version"
+        return "this version does not include the console"
     return atari_only(c)
 
 
@@ -36,7 +36,7 @@ def needs_images(c: Config) -> str | None:
 
 
 def needs_two_cores(c: Config) -> str | None:
-    return None if usable_cores() > 1 else "there is one core: play and training could only take turns"
+    return None if usable_cores() > 1 else "there is only one core, so acting and learning cannot overlap"
 
 
 def on_gpu(c: Config) -> bool:
@@ -50,56 +50,57 @@ def needs_gpu(c: Config) -> str | None:
 
     if not torch.cuda.is_available():
         return "there is no GPU here that torch can use"
-    return None if on_gpu(c) else f"the learner is on the {c.device}, not on a GPU"
+    return None if on_gpu(c) else f"the learner runs on {c.device}, not on a GPU"
 
 
 def needs_ring(c: Config) -> str | None:
-    """What reads the replay where the runners with graphs of their own keep it."""
-    return (
-        None
-        if c.runner in ("device", "hybrid")
-        else f"it reads the replay of the runners device and hybrid, not {c.runner}'s"
-    )
+    """The replay of the GPU runners (replay/gpu_ring.py)."""
+    if c.runner in ("device", "hybrid"):
+        return None
+    return f"it needs the GPU replay of the runners device and hybrid; this run uses {c.runner}"
 
 
 def needs_triton(c: Config) -> str | None:
     import importlib.util
 
-    return (
-        None
-        if importlib.util.find_spec("triton")
-        else "Triton, which comes with torch for NVIDIA GPUs, is not installed"
-    )
+    if importlib.util.find_spec("triton"):
+        return None
+    return "Triton, which comes with torch for NVIDIA GPUs, is not installed"
 
 
 def needs_nature_network(c: Config) -> str | None:
-    """What the kernels are written for."""
-    there = {
-        "network": (c.network, ("nature",)), "screen_size": (c.screen_size, (84,)), "frame_stack": (c.frame_stack, (4,)),
-        "hidden_units": (c.hidden_units, (64, 128, 256, 512, 1024)), "categorical": (c.categorical, (False,)),
-        "grad_clip": (c.grad_clip, (0.0,)),
-    }  # fmt: skip
+    """The shapes that the kernels of `own-kernels` are written for."""
+    supported = {
+        "network": ("nature",),
+        "screen_size": (84,),
+        "frame_stack": (4,),
+        "hidden_units": (64, 128, 256, 512, 1024),
+        "categorical": (False,),
+        "grad_clip": (0.0,),
+    }
     if max(c.n_envs, MOST_TOGETHER * c.batch_size) > MOST_IN_A_PASS:
-        return f"it numbers activations by 32 bits, enough for {MOST_IN_A_PASS:,} observations in a pass"
-    wrong = [f"{name} {value}" for name, (value, known) in there.items() if value not in known]
+        return f"it indexes activations with 32 bits, enough for {MOST_IN_A_PASS:,} observations per pass"
+    wrong = [f"{name} {getattr(c, name)}" for name, values in supported.items() if getattr(c, name) not in values]
     return f"its kernels are written for the Nature network, not for {', '.join(wrong)}" if wrong else None
 
 
 def own_kernels_need(c: Config) -> str | None:
-    """Why a config that has the wrapper `own-kernels` cannot be learned with it, whatever the machine."""
-    needs_bfloat16_wrapper = None if "bfloat16" in c.wrappers else "it computes in bfloat16, and that rung is off"
+    """Why a config cannot use the transform `own-kernels`, on any machine."""
+    needs_bfloat16_wrapper = (
+        None if "bfloat16" in c.wrappers else "it computes in bfloat16, but the rung bfloat16 is off"
+    )
     return first_reason(needs_ring, needs_nature_network, needs_triton)(c) or needs_bfloat16_wrapper
 
 
 def needs_host_loop(c: Config) -> str | None:
-    """What only helps where the host starts every kernel."""
+    """A runner in which the host launches every kernel; elsewhere the rung has no effect."""
     if c.runner in ("device", "hybrid"):
-        return f"the runner {c.runner} records graphs of its own"
+        return f"the runner {c.runner} records its own CUDA graphs"
     return None
 
 
 def needs_cuda_console(c: Config) -> str | None:
-    """The console's kernels, and a card that is new enough for them."""
+    """The console's CUDA kernels, and a GPU that is new enough for them."""
     import importlib.util
 
     from dqnitro.atari.cuda import build
@@ -114,11 +115,11 @@ def needs_cuda_console(c: Config) -> str | None:
 
 
 def needs_uniform_samples(c: Config) -> str | None:
-    return "a replay on the card samples uniformly, and this run is prioritised" if c.prioritized else None
+    return "the GPU replay samples uniformly, but this run is prioritised" if c.prioritized else None
 
 
 def runner_needs(runner: str, c: Config) -> str | None:
-    """Why this config cannot run there, or None."""
+    """Why this config cannot run with this runner, or None."""
     needs = {
         "hybrid": (needs_images, needs_uniform_samples, needs_gpu),
         "device": (atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
@@ -132,7 +133,7 @@ def needs_two_gpus(c: Config) -> str | None:
 
     if why := needs_gpu(c):
         return why
-    return None if torch.cuda.device_count() > 1 else "there is one GPU here, and it takes two"
+    return None if torch.cuda.device_count() > 1 else "it needs two GPUs, and there is one here"
 
 
 def _older_than(capability: tuple[int, int]) -> bool:
@@ -150,7 +151,7 @@ def needs_bfloat16(c: Config) -> str | None:
 
 
 def needs_cpu(c: Config) -> str | None:
-    return "the learner is on a GPU" if on_gpu(c) else None
+    return "the learner runs on a GPU" if on_gpu(c) else None
 
 
 def needs_cpu_bfloat16(c: Config) -> str | None:
@@ -158,23 +159,21 @@ def needs_cpu_bfloat16(c: Config) -> str | None:
 
 
 def needs_own_acting(c: Config) -> str | None:
-    """What only helps where the loop that learns chooses the actions, with the network that learns."""
+    """A loop that learns and acts with the same network; elsewhere the rung has no effect."""
     if c.runner != "inline":
         return f"the runner {c.runner} chooses actions elsewhere"
-    return None if c.act_device == "same" else f"actions are chosen on {c.act_device}, with a copy of the network"
+    return None if c.act_device == "same" else f"actions are chosen on {c.act_device} with a copy of the network"
 
 
 def needs_stack_of_four(c: Config) -> str | None:
-    return (
-        None if c.frame_stack == 4 else f"it is written for stacks of four frames, and this run stacks {c.frame_stack}"
-    )
+    return None if c.frame_stack == 4 else f"it only supports stacks of four frames; this run stacks {c.frame_stack}"
 
 
 def needs_float16(c: Config) -> str | None:
     if on_gpu(c):
         return None
     if not cpu_flags() & {"avx512_fp16", "amx_fp16", "asimdhp"}:
-        return "this CPU has no float16 arithmetic; every product would be converted back and forth, which is many times slower"
+        return "this CPU has no float16 arithmetic; converting every product back and forth is many times slower"
     return None
 
 
@@ -195,14 +194,14 @@ def needs_torchscript(c: Config) -> str | None:
     import sys
 
     if sys.version_info >= (3, 14):
-        return "torch supports TorchScript up to Python 3.13 only"
+        return "torch supports TorchScript only up to Python 3.13"
     return None
 
 
 def needs_python_resize(c: Config) -> str | None:
-    """The compiled environments scale by area and know nothing else."""
+    """The compiled backends, ale and console, downscale by area only."""
     if c.envs in ("ale", "console"):
-        return f"envs {c.envs} scales by area only; wrappers, gym-sync and gym-async can do otherwise"
+        return f"envs {c.envs} downscales by area only; wrappers, gym-sync and gym-async have other methods"
     return None
 
 

@@ -1,7 +1,7 @@
 """What `dqnitro tune` found on this machine: a small user file that the recipes `auto` and `fast` read.
 
-It can only choose among things that leave learning as it is. Whatever else stands in it (another machine, an unknown rung, a
-damaged file) is ignored: a file that nobody looks at must never decide what a run learns.
+It can only choose among rungs and settings that leave learning unchanged. Everything else in it (another machine, an
+unknown rung, damage) is ignored: a file that nobody looks at must never decide what a run learns.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from dqnitro.host import cpu_name, usable_cores
 from dqnitro.ladder import RUNGS
 
 FORMAT = 1
-RECIPES = ("auto", "fast")  # those that take the result
-ALIKE_FOR = ("auto",)  # those whose run may draw other random numbers; `fast` is the baseline's run but for rounding
-# What may be chosen; processes only with slack 0.
+RECIPES = ("auto", "fast")  # those that read this file
+ALIKE_FOR = ("auto",)  # may draw other random numbers; `fast` is the baseline's run up to rounding
+# Settings that may be chosen; runner processes only with slack 0.
 SETTINGS = ("torch_threads", "env_threads", "env_parts", "runner", "slack_steps")
 
 
@@ -45,7 +45,7 @@ def path() -> pathlib.Path:
 
 
 def machine_key() -> str:
-    """What a measurement holds for: this CPU, so many usable cores, this GPU."""
+    """What a measurement is valid for: CPU, number of usable cores, GPU."""
     import torch
 
     gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "no GPU"
@@ -59,7 +59,7 @@ def _entry_key(recipe: str, env_id: str) -> str:
 
 
 def _read() -> dict[str, Any]:
-    """All machines' entries; empty where there is no file, or one that cannot be used."""
+    """The entries of all machines; empty if there is no usable file."""
     try:
         data = json.loads(path().read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -78,11 +78,11 @@ def _write(machines: dict[str, Any]) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, plain({"format": FORMAT, "machines": machines}))
     except OSError as e:
-        raise ConfigError(f"cannot write {file} ({e.strerror})", "DQNITRO_TUNED names another place for it") from e
+        raise ConfigError(f"cannot write {file} ({e.strerror})", "set DQNITRO_TUNED to another path") from e
 
 
 def find(recipe: str, env_id: str) -> Tuned | None:
-    """The choice for this recipe, kind of game and machine, if there is one that can be trusted."""
+    """The choice for this recipe, kind of game and machine, or None if there is no valid one."""
     machines = _read() if recipe in RECIPES else {}
     if not machines:
         return None
@@ -97,7 +97,7 @@ def find(recipe: str, env_id: str) -> Tuned | None:
     except (KeyError, TypeError, AttributeError):
         return None
     if settings.get("slack_steps", 0) != 0 or (settings.get("runner") == "processes" and "slack_steps" not in settings):
-        return None  # play that runs ahead changes learning
+        return None  # acting that runs ahead changes learning
     if settings.get("runner") in ("hybrid", "device") and recipe not in ALIKE_FOR:
         return None
     return found
@@ -112,7 +112,7 @@ def remember(recipe: str, env_id: str, entry: dict[str, Any]) -> pathlib.Path:
 
 
 def forget() -> list[str]:
-    """Drop what was found on this machine; which entries there were."""
+    """Delete the entries of this machine and return their names."""
     machines = _read()
     gone = sorted(machines.pop(machine_key(), {}))
     if gone:

@@ -1,7 +1,7 @@
-"""The ladder: rungs with promises, and how one climbs them.
+"""The ladder: rungs with promises, and functions to climb them.
 
-`exact`: the same run, faster (parameters bit for bit equal). `close`: the same but for rounding. `learning`: learning itself
-changes, so the score is shown beside the speed.
+`exact`: the same run, faster (parameters equal bit for bit). `close`: the same up to rounding. `learning`: learning
+itself changes, so the score is shown beside the speed.
 
     for place in path(recipes.baseline("pong"), full_climb(recipes.baseline("pong"))):
         print(place.name, place.why or place.climbed)
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def rung(name: str) -> Rung:
-    """A rung by name; ConfigError with the names there are."""
+    """A rung by name; an unknown name is a ConfigError with similar names."""
     if name not in RUNGS:
         raise ConfigError(f"unknown rung {name!r}", nearest(name, RUNGS, "rungs"))
     return RUNGS[name]
@@ -44,7 +44,7 @@ def _conflict(a: str, b: str) -> bool:
 
 
 def in_force(names: tuple[str, ...]) -> tuple[str, ...]:
-    """What stays of these rungs, climbed in this order: a later one takes off those that cannot stand beside it."""
+    """The rungs that remain when these are climbed in order: a later one replaces those that conflict with it."""
     out: list[str] = []
     for name in names:
         out = [n for n in out if n != name and not _conflict(n, name)]
@@ -53,16 +53,17 @@ def in_force(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def climb(config: Config, names: tuple[str, ...]) -> Config:
-    """Apply what is in force of these rungs, in order."""
+    """Apply those of these rungs that are in force, in order."""
     for name in in_force(names):
         config = rung(name).apply(config)
     return config
 
 
 def fitted(config: Config, names: tuple[str, ...] = ()) -> tuple[Config, tuple[str, ...], str | None]:
-    """The config, its rungs, and why `own-kernels` is not among them, if a setting is none that it was written for.
+    """Replace `own-kernels` by `compile` if it does not support a setting of this config.
 
-    Rungs are chosen before settings are changed one by one. `compile` is what it has replaced.
+    Returns the config, the rungs, and the reason (None if nothing was replaced). Settings given one by one are applied
+    after the rungs were chosen, so a rung can turn out not to fit.
     """
     why = own_kernels_need(config) if "own-kernels" in config.wrappers else None
     if why is None:
@@ -73,28 +74,27 @@ def fitted(config: Config, names: tuple[str, ...] = ()) -> tuple[Config, tuple[s
 
 @dataclass(frozen=True)
 class Place:
-    """One rung at its place in a climb."""
+    """One rung and its position in a climb."""
 
     name: str
-    climbed: tuple[str, ...]  # what is in force there, this rung with it
-    config: Config  # where `why` is given: the config before it
+    climbed: tuple[str, ...]  # the rungs in force, including this one
+    config: Config  # with this rung, or without it if it cannot run
     why: str | None  # why it cannot run here, or None
 
 
 def path(base: Config, names: tuple[str, ...]) -> tuple[Place, ...]:
     """The whole climb from `base`: what would run at every rung, or why it cannot.
 
-    A rung that cannot run is passed over. One that stands aside is measured on top of what was climbed before it and is not
-    there any more for the next one.
+    A rung that cannot run is skipped. A rung with `aside` is measured on top of the rungs before it, then removed again.
     """
     places: list[Place] = []
     kept: tuple[str, ...] = ()
     for name in names:
         climbed = in_force((*kept, name))
-        config = climb(base, climbed[:-1])  # without what it takes off
+        config = climb(base, climbed[:-1])  # without the rungs that it replaces
         why = rung(name).needs(config)
         if why is None and rung(name).apply(config) == config:
-            why = "it would change nothing: the settings below it are already so"
+            why = "it would change nothing: the config already has these settings"
         config = climb(base, kept if why else climbed)
         places.append(Place(name, kept if why else climbed, config, why))
         if why is None and not rung(name).aside:
@@ -103,16 +103,16 @@ def path(base: Config, names: tuple[str, ...]) -> tuple[Place, ...]:
 
 
 def _runnable_first(base: Config, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The order of the climb, with what cannot run here at the end: a table without holes, and nothing left out."""
+    """The same order, but with the rungs that cannot run here at the end, so that they do not interrupt the table."""
     blocked = {p.name for p in path(base, names) if p.why}
     return (*(n for n in names if n not in blocked), *(n for n in names if n in blocked))
 
 
 def default_climb(base: Config) -> tuple[str, ...]:
-    """Every rung that leaves learning as it is (`exact`, `close`)."""
+    """Every rung that leaves learning unchanged (`exact`, `close`)."""
     return _runnable_first(base, tuple(r.name for r in RUNGS.values() if r.promise != "learning"))
 
 
 def full_climb(base: Config) -> tuple[str, ...]:
-    """Every rung there is."""
+    """Every rung."""
     return _runnable_first(base, tuple(RUNGS))

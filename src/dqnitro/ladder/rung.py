@@ -1,4 +1,4 @@
-"""What a rung is, and the small functions that rungs are made of."""
+"""The class `Rung`, and the small functions that apply rungs to a config."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Rung:
     what: str  # two sentences at most
     hurts: str  # when it does not pay
     needs: Callable[[Config], str | None] = lambda _: None  # why it cannot run here, or None
-    notes_say: str | None = None  # what the notes reported on their machines; None: it is not in them
-    replaces: tuple[str, ...] = ()  # rungs that cannot stand beside it; whichever is climbed later stays
-    aside: bool = False  # measured at its place in the climb, then taken off again
+    notes_say: str | None = None  # what the notes (see rungs.py) report; None: they do not mention it
+    replaces: tuple[str, ...] = ()  # rungs that it conflicts with; the one climbed later stays
+    aside: bool = False  # measured at its position in the climb, then removed again
 
 
 def with_wrapper(name: str) -> Callable[[Config], Config]:
@@ -42,7 +42,7 @@ def setting(**changes: object) -> Callable[[Config], Config]:
 
 
 def envs_and_batch(n: int) -> Callable[[Config], Config]:
-    """n environments; one update for all of their steps, from a batch n times as large: as many samples a step as before."""
+    """n environments, and one update per vector step with a batch n times as large: the same samples per step."""
 
     def apply(c: Config) -> Config:
         return c.replace(n_envs=n, batch_size=n * c.batch_size, steps_per_update=n * float(c.steps_per_update))
@@ -51,34 +51,42 @@ def envs_and_batch(n: int) -> Callable[[Config], Config]:
 
 
 def in_processes(c: Config) -> Config:
-    """Two vector steps of slack: one to overlap acting with learning, one so that neither side waits for the other's uneven steps.
+    """Two vector steps of slack: one to overlap acting with learning, one to absorb steps and updates of uneven length.
 
-    At least 8 steps, because with one environment updates come in bursts, one every `steps_per_update`.
+    At least 8 steps, because with one environment an update comes only every `steps_per_update` steps.
     """
     return c.replace(runner="processes", slack_steps=max(8, 2 * c.n_envs), env_parts=0)
 
 
 def all_on_gpu(c: Config) -> Config:
-    """256 machines, because a card emulates many as quickly as one; updates of 512, as many samples a step as before."""
+    """256 consoles, because a GPU emulates many as fast as one; batches of 512, with the same samples per step."""
     batch = 512
     return c.replace(
-        runner="device", n_envs=256, batch_size=batch, steps_per_update=batch * float(c.steps_per_update) / c.batch_size,
-        first_fill_steps=max(c.first_fill_steps, batch), replay_capacity=max(c.replay_capacity, 64 * 256), slack_steps=0, env_parts=0,
-    )  # fmt: skip
+        runner="device",
+        n_envs=256,
+        batch_size=batch,
+        steps_per_update=batch * float(c.steps_per_update) / c.batch_size,
+        first_fill_steps=max(c.first_fill_steps, batch),
+        replay_capacity=max(c.replay_capacity, 64 * 256),
+        slack_steps=0,
+        env_parts=0,
+    )
 
 
 def one_thread_each(name: str) -> Callable[[Config], Config]:
-    """A wrapper that works with a second thread: torch has one for each, unless somebody has said how many."""
+    """A transform that uses a second thread: torch gets one thread in each, unless `torch_threads` is set."""
     return lambda c: with_wrapper(name)(c).replace(torch_threads=c.torch_threads or 1)
 
 
 def split_in_two(config: Config) -> Config:
-    """A second thread for the hidden layer. What is divided are passes that are written out; `written-out` where there are none (it is
-    taken off again by a later `distinct-patches`)."""
+    """A second thread for the hidden layer.
+
+    It splits hand-written passes, so `written-out` is added if there are none (a later `distinct-patches` removes it).
+    """
     by_hand = {"written-out", "distinct-patches"} & set(config.wrappers)
     return one_thread_each("split-network")(config if by_hand else with_wrapper("written-out")(config))
 
 
 def distinct(config: Config) -> Config:
-    """`distinct-patches`; the passes of `written-out` are the same ones, so that one goes."""
+    """`distinct-patches`. It includes the passes of `written-out`, so that transform is removed."""
     return with_wrapper("distinct-patches")(without_wrapper("written-out")(config))
