@@ -77,9 +77,9 @@ def test_every_rung_says_what_it_does_and_when_it_hurts():
 
 def test_everything_on_the_gpu_trains_as_many_samples_a_step():
     for c in (BASE, climb(BASE, ("four-envs",)), BASE.replace(steps_per_update=4.0, first_fill_steps=100)):
-        on_card = rung("all-on-gpu").apply(c.replace(device="auto", slack_steps=0))
-        assert on_card.runner == "device" and on_card.n_envs == 256 and on_card.wrappers == c.wrappers
-        assert on_card.batch_size / on_card.steps_per_update == c.batch_size / c.steps_per_update
+        on_gpu = rung("all-on-gpu").apply(c.replace(device="auto", slack_steps=0))
+        assert on_gpu.runner == "device" and on_gpu.n_envs == 256 and on_gpu.wrappers == c.wrappers
+        assert on_gpu.batch_size / on_gpu.steps_per_update == c.batch_size / c.steps_per_update
     after = in_force(("console", "eight-envs", "two-steps-per-update", "fused-adam", "all-on-gpu"))
     assert after == ("fused-adam", "all-on-gpu")
 
@@ -92,7 +92,7 @@ def test_everything_on_the_gpu_says_what_is_missing(monkeypatch):
     assert needs(c) == "there is no GPU here that torch can use"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a card")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (6, 1))
     assert "too old" in needs(c)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (9, 0))
@@ -124,7 +124,7 @@ OWN = Config(runner="hybrid", wrappers=("no-grad", "fused-adam", "bfloat16", "ow
         ({"network": "small", "screen_size": 60}, "network small, screen_size 60"),
         ({"frame_stack": 2}, "frame_stack 2"),
         ({"categorical": True}, "categorical True"),
-        ({"runner": "inline"}, "not inline's"),
+        ({"runner": "inline"}, "this run uses inline"),
         ({"batch_size": 32_768, "first_fill_steps": 40_000, "replay_capacity": 80_000}, "32 bits"),
         ({"wrappers": ("no-grad", "own-kernels")}, "bfloat16"),
     ],

@@ -85,7 +85,7 @@ class Place:
 def path(base: Config, names: tuple[str, ...]) -> tuple[Place, ...]:
     """The whole climb from `base`: what would run at every rung, or why it cannot.
 
-    A rung that cannot run is skipped. A rung with `aside` is measured on top of the rungs before it, then removed again.
+    A rung that cannot run is skipped. A rung with `aside` is measured on top of those before it, then removed again.
     """
     places: list[Place] = []
     kept: tuple[str, ...] = ()

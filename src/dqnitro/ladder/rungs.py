@@ -1,7 +1,9 @@
-"""The rungs as data, in the order in which they are climbed. tests/promises keeps what they promise.
+"""The rungs as data, in the order in which they are climbed. tests/promises checks what they promise.
 
-First what only costs time, then what leaves learning as it is, then what changes it. `notes_say` gives the figures of the
-notes: steps a second on their machines (a GTX 1080 Ti where they name one) and minutes until Pong was solved.
+First come rungs that only cost time, then rungs that leave learning unchanged, then rungs that change it. "The book" is
+Maxim Lapan, "Deep Reinforcement Learning Hands-On", 2nd edition (Packt, 2020), chapter 9, "Ways to Speed up RL". "The
+notes" are readers' notes on that chapter and Lapan's own log. `notes_say` gives their figures: steps per second on
+their machines (a GTX 1080 Ti where they name one) and minutes until Pong was solved.
 """
 
 from __future__ import annotations
@@ -45,12 +47,7 @@ from dqnitro.requirements import (
 )
 
 ENVS = ("two-envs", "three-envs", "four-envs", "six-envs", "eight-envs")
-STEPS = (
-    "two-steps-per-update",
-    "four-steps-per-update",
-    "eight-steps-per-update",
-    "sixteen-steps-per-update",
-)
+STEPS = ("two-steps-per-update", "four-steps-per-update", "eight-steps-per-update", "sixteen-steps-per-update")
 ACTING = ("play-on-cpu", "play-on-second-gpu", "play-on-second-gpu-every-4", "play-on-second-gpu-every-10")
 LIGHTER = (
     "No figure of its own: lighter wrappers took 395 to 448 steps/s with three environments, and 36.0 to 47.4 minutes."
@@ -59,165 +56,174 @@ LIGHTER = (
 SAME_RUN = (
     Rung(
         "gradients-everywhere", "exact", without_wrapper("no-grad"),
-        "Builds a graph in the target and acting passes, too. The notes' warning, kept as a rung below the baseline.",
+        "Also builds autograd graphs in the target and acting passes. The notes warn of it, so it is a rung, too.",
         "Always: it only costs time and memory.",
         notes_say="229 to 219 steps/s (-4.3%); solved in 51.0 instead of 52.2 minutes.",
         aside=True,
     ),
     Rung(
         "pinned-copies", "exact", with_wrapper("pinned-copies"),
-        "Copies batches and observations to the GPU through page-locked memory, while the CPU goes on.",
-        "Small tensors, and a replay that lives on the GPU: there is little left to copy.", needs_gpu,
+        "Copies batches and observations to the GPU through page-locked memory while the CPU continues.",
+        "Small tensors, and a replay on the GPU: there is little to copy.", needs_gpu,
         notes_say="370 to 384 steps/s.",
     ),
     Rung(
         "play-on-cpu", "close", setting(act_device="cpu", act_sync_updates=1),
-        "Chooses actions on the CPU with a copy of the network, and trains on the GPU: single observations are not sent to it.",
-        "Nearly always: after every update all weights have to come back.", needs_gpu,
-        notes_say="159 to 120 steps/s; much slower as well with play in a process of its own.",
+        "Chooses actions on the CPU with a copy of the network and learns on the GPU: observations stay on the host.",
+        "Nearly always: after every update all weights are copied back.", needs_gpu,
+        notes_say="159 to 120 steps/s; also much slower with acting in a separate process.",
         replaces=ACTING, aside=True,
     ),
     Rung(
         "play-on-second-gpu", "close", setting(act_device="cuda:1", act_sync_updates=1),
         "Chooses actions on a second GPU with a copy of the network, refreshed after every update.",
-        "Nearly always: the weights travel between the GPUs at every update.", needs_two_gpus,
+        "Nearly always: the weights are copied between the GPUs after every update.", needs_two_gpus,
         notes_say="445 to 430 steps/s.",
         replaces=ACTING, aside=True,
     ),
     Rung(
         "frame-replay", "exact", setting(replay="frames"),
-        "Keeps every frame once, as bytes, in rings that are allocated before the first step.",
-        "Never; for observations that are not stacked it saves less.",
-        notes_say="Preallocated contiguous arrays are advised against the cost of allocating; no figure.",
+        "Stores every frame once, as bytes, in ring buffers that are allocated before the first step.",
+        "Never; it saves less if observations are not stacked.",
+        notes_say="Preallocated contiguous arrays are recommended to avoid allocations; no figure.",
     ),
     Rung(
         "gym-async", "exact", setting(envs="gym-async"),
-        "Plays each environment in a process of its own, through Gymnasium's AsyncVectorEnv.",
-        "Quick environments: sending a picture between processes costs more than making it.",
+        "Runs each environment in its own process, with Gymnasium's AsyncVectorEnv.",
+        "Fast environments: sending a frame between processes costs more than making it.",
         notes_say="Vectorised environments are advised to keep CPU and GPU busy; no figure.",
         replaces=("ale-vector", "console"), aside=True,
     ),
     Rung(
         "ale-vector", "exact", setting(envs="ale"),
-        "Plays in ale-py's C++ vector environment: emulation and resizing outside Python, on threads.",
-        "With one environment there is little to run side by side.", atari_only,
+        "Plays in ale-py's C++ vector environment, which emulates and resizes in threads outside Python.",
+        "A single environment: there is nothing to run in parallel.", atari_only,
         notes_say="Vectorised environments are advised to keep CPU and GPU busy; no figure.",
         replaces=("gym-async", "console"),
     ),
     Rung(
         "console", "exact", setting(envs="console"),
-        "Plays in the native console: the Atari 2600 compiled from Python, exact to ALE, on threads.",
-        "Its first start compiles; later ones load from a cache.", needs_console,
+        "Plays in DQNitro's own console: an Atari 2600 compiled from Python, exact to ALE, in threads.",
+        "Its first start compiles; later starts load from a cache.", needs_console,
         replaces=("gym-async", "ale-vector"),
     ),
     Rung(
         "fused-adam", "close", with_wrapper("fused-adam"),
-        "One kernel updates all parameters at once.",
-        "Networks so small that nothing matters.",
+        "Updates all parameters with one kernel.",
+        "Very small networks, for which the optimiser hardly matters.",
     ),
     Rung(
         "inplace-relu", "exact", with_wrapper("inplace-relu"),
-        "Activations overwrite their input instead of filling memory of their own.",
-        "Never; it saves little where convolutions take the time.",
-        notes_say="Advised for less memory and better use of it; no figure.",
+        "Activations overwrite their inputs instead of allocating their own memory.",
+        "Never; it saves little if convolutions take most of the time.",
+        notes_say="Recommended to save memory; no figure.",
     ),
     Rung(
         "channels-last", "close", with_wrapper("channels-last"),
-        "Stores images with channels innermost, the order convolution kernels want; the frame replay gathers them so.",
-        "Tiny batches, where reordering the input costs what it saves.", needs_images,
+        "Stores images with the channels innermost, the order that convolution kernels prefer, from the replay on.",
+        "Tiny batches, for which reordering the input costs what it saves.", needs_images,
     ),
     Rung(
         "torchscript", "exact", with_wrapper("torchscript"),
         "Runs the network as a traced TorchScript graph, without Python between its layers.",
-        "Large layers, beside which Python's time does not show. torch has deprecated it in favour of torch.compile.", needs_torchscript,
-        notes_say="Advised for networks and inputs of fixed shape; no figure.",
+        "Large layers, next to which Python's overhead is negligible. Deprecated by torch in favour of torch.compile.",
+        needs_torchscript,
+        notes_say="Recommended for networks and inputs of fixed shape; no figure.",
         replaces=("compile", "float16", "bfloat16", "written-out", "distinct-patches"), aside=True,
     ),
     Rung(
         "float16", "close", with_wrapper("float16"),
-        "Convolutions and matrix products in float16, with the loss scaled up so that small gradients survive.",
-        "CPUs without float16 arithmetic. An update whose gradients overflow is lost.", needs_float16,
-        notes_say="Advised on GPUs that support it, with a warning about stability; no figure.",
+        "Computes convolutions and matrix products in float16; the loss is scaled up so that small gradients survive.",
+        "CPUs without float16 arithmetic. An update whose gradients overflow is skipped.", needs_float16,
+        notes_say="Recommended on GPUs that support it, with a warning about stability; no figure.",
         replaces=("torchscript", "bfloat16", "written-out", "distinct-patches", "one-pass-adam"), aside=True,
     ),
     Rung(
         "bfloat16", "close", with_wrapper("bfloat16"),
-        "Convolutions and matrix products in bfloat16; parameters and optimiser stay float32.",
+        "Computes convolutions and matrix products in bfloat16; parameters and optimiser stay float32.",
         "CPUs without bfloat16 instructions.", needs_bfloat16,
         replaces=("torchscript", "float16"),
     ),
     Rung(
         "compile", "close", with_wrapper("compile"),
-        "torch.compile fuses the forward and backward pass into a few kernels.",
+        "Fuses the forward and backward pass into a few kernels with torch.compile.",
         "Short runs: compiling takes tens of seconds before the first step.", needs_compiler,
-        replaces=("torchscript",), aside=True,  # every rung after it would have to compile again
+        replaces=("torchscript",), aside=True,  # every later rung would have to compile again
     ),
     Rung(
         "written-out", "close", with_wrapper("written-out"),
-        "The passes of bfloat16 written out by hand. Weights are converted once an update, which serves acting as well, and autograd sees one step instead of thirty.",
-        "Large batches, beside which bookkeeping does not show.", first_reason(needs_images, needs_cpu_bfloat16),
+        "Hand-written forward and backward passes in bfloat16. Weights are converted once per update, also for acting, "
+        "and autograd sees one operation instead of thirty.",
+        "Large batches, next to which this overhead is negligible.", first_reason(needs_images, needs_cpu_bfloat16),
         replaces=("torchscript", "float16", "compile"),
     ),
     Rung(
         "distinct-patches", "close", distinct,
-        "Convolves every distinct patch of a batch once: most of an Atari picture is background, and what moves looks the same in many samples. "
-        "Otherwise the passes of written-out.",
-        "Pictures in which nothing repeats: there it is slower than written-out.",
+        "Convolves every distinct patch of a batch once: most of an Atari screen is background, and moving objects "
+        "look the same in many samples. Otherwise it uses the passes of written-out.",
+        "Images in which nothing repeats: for them it is slower than written-out.",
         first_reason(needs_images, needs_stack_of_four, needs_cpu_bfloat16),
         replaces=("torchscript", "float16", "compile", "written-out"),
     ),
     Rung(
         "one-pass-adam", "close", with_wrapper("one-pass-adam"),
-        "The optimiser goes through the memory once. Above written-out and distinct-patches it reads gradients and writes weights in bfloat16, so nothing is converted.",
-        "Cores that share no cache, and many of them: it uses one, and what it writes the others have to fetch; fused-adam uses all.", needs_cpu,
+        "The optimiser reads and writes the memory once. With written-out or distinct-patches it reads gradients and "
+        "writes weights in bfloat16, so nothing is converted.",
+        "Many cores, and cores without a shared cache: it uses one core, and the others have to fetch what it writes; "
+        "fused-adam uses all.",
+        needs_cpu,
         replaces=("fused-adam", "float16"),
     ),
     Rung(
         "side-by-side", "close", one_thread_each("side-by-side"),
-        "One thread for each of the two networks' passes instead of two threads for every product: what one core writes the other need not fetch.",
-        "Many cores, cores that share a cache, and large batches, whose products keep all cores busy by themselves.", first_reason(needs_cpu, needs_two_cores),
+        "Runs the passes of the two networks in one thread each, instead of every product in two threads: neither core "
+        "has to fetch what the other writes.",
+        "Many cores, cores with a shared cache, and large batches, whose products keep all cores busy anyway.",
+        first_reason(needs_cpu, needs_two_cores),
         replaces=("compile",),
     ),
     Rung(
         "split-network", "close", split_in_two,
-        "The second core keeps the hidden layer, which has nearly all parameters: its pass, its gradient, its optimiser. The first does the convolutions, and only "
-        "200 KB travel between them each way.",
-        "Networks whose hidden layer is small: handing over takes longer than the work. Many cores: it uses two.",
+        "The second core owns the hidden layer, which has nearly all parameters: its pass, its gradient, its "
+        "optimiser. The first core computes the convolutions, and only 200 KB per direction are exchanged.",
+        "Networks with a small hidden layer: the exchange takes longer than the work. Many cores: it uses two.",
         first_reason(needs_images, needs_cpu_bfloat16, needs_two_cores),
         replaces=("torchscript", "float16", "compile"),
     ),
     Rung(
         "one-pass-acting", "close", with_wrapper("one-pass-acting"),
-        "Chooses actions in the pass of the update that is owed anyway, as one more sample: both come before the step, with the same weights. "
-        "What double DQN asks the online network goes along.",
-        "While nearly all actions are random: nobody reads what was computed for them. With several updates a step only the first can serve.",
+        "Chooses actions in the forward pass of the update that is due anyway, as additional samples: both use the "
+        "same weights. The online pass of double DQN is included as well.",
+        "While nearly all actions are random, the values computed for them are wasted. With several updates per step, "
+        "only the first one can be used.",
         first_reason(needs_cpu, needs_own_acting),
         replaces=("compile",),
     ),
     Rung(
         "cuda-graphs", "close", with_wrapper("cuda-graphs"),
-        "Records the update and the acting pass as CUDA graphs: the host starts one graph instead of some hundred small kernels.",
-        "Large batches, whose kernels take longer than starting them.", first_reason(needs_host_loop, needs_gpu),
+        "Records the update and the acting pass as CUDA graphs: the host launches one graph instead of many kernels.",
+        "Large batches, whose kernels run longer than it takes to launch them.",
+        first_reason(needs_host_loop, needs_gpu),
         replaces=("torchscript", "float16"),
     ),
 )  # fmt: skip
 
-# These scale pictures in Python, so they stand before the environments that do not.
+# These downscale in Python, so they come before the backends that do it elsewhere.
 OTHER_RESIZE = (
     Rung(
         "linear-resize", "learning", setting(resize="linear"),
-        "Shrinks the screen by OpenCV's bilinear rule, which looks at four pixels, instead of averaging all that are covered.",
+        "Downscales the screen with OpenCV's bilinear filter of four pixels instead of averaging all covered pixels.",
         "Small objects can fall between the four pixels; thin lines flicker.",
         first_reason(needs_images, needs_python_resize),
-        notes_say="Other methods are advised to be tried; no figure.",
+        notes_say="They recommend trying other methods; no figure.",
         replaces=("pillow-resize", "ale-vector", "console"), aside=True,
     ),
     Rung(
         "pillow-resize", "learning", setting(resize="pillow"),
-        "Shrinks the screen with Pillow instead of OpenCV.",
-        "OpenCV has caught up: expect it to be slower.",
+        "Downscales the screen with Pillow instead of OpenCV.",
+        "OpenCV has caught up, so expect Pillow to be slower.",
         first_reason(needs_images, needs_python_resize, needs_pillow),
-        notes_say="Its SIMD build was once quicker than OpenCV, which is now optimised as well; no figure.",
+        notes_say="Its SIMD build was once faster than OpenCV, which is now optimised as well; no figure.",
         replaces=("linear-resize", "ale-vector", "console"), aside=True,
     ),
 )  # fmt: skip
@@ -226,173 +232,176 @@ OTHER_LEARNING = (
     Rung(
         "play-on-second-gpu-every-4", "learning", setting(act_device="cuda:1", act_sync_updates=4),
         "Chooses actions on a second GPU with weights that are up to four updates old.",
-        "Acting is seldom the bottleneck: two GPUs for a few per cent.", needs_two_gpus,
+        "Nearly always: acting is seldom the bottleneck, and a second GPU gains a few per cent.", needs_two_gpus,
         notes_say="445 to 455 steps/s; judged not worth it.",
         replaces=ACTING, aside=True,
     ),
     Rung(
         "play-on-second-gpu-every-10", "learning", setting(act_device="cuda:1", act_sync_updates=10),
         "Chooses actions on a second GPU with weights that are up to ten updates old.",
-        "Acting is seldom the bottleneck: two GPUs for a few per cent.", needs_two_gpus,
+        "Nearly always: acting is seldom the bottleneck, and a second GPU gains a few per cent.", needs_two_gpus,
         notes_say="445 to 457 steps/s; judged not worth it.",
         replaces=ACTING, aside=True,
     ),
     Rung(
         "kaiming-init", "learning", setting(init="kaiming"),
-        "First weights by the rule made for ReLU layers (He and others, 2015). No step is faster; the question is whether fewer are needed.",
-        "First values are larger and have to be unlearned.",
-        notes_say="Advised together with in-place ReLU as the optimised network; no figure.",
+        "Initial weights for ReLU layers (He and others, 2015). Steps are not faster, but fewer may be needed.",
+        "Initial Q-values are larger and have to be unlearned.",
+        notes_say="Recommended together with in-place ReLU as the optimised network; no figure.",
         aside=True,
     ),
     Rung(
         "no-noop-reset", "learning", setting(noop_max=0),
-        "Begins every game at once, without idle frames.",
-        "Games without chance: they always begin the same, and the agent may learn one game by heart.", atari_only,
+        "Starts every game without no-op frames.",
+        "Deterministic games: they always start the same, and the agent may memorise one game.", atari_only,
         notes_say=LIGHTER,
         aside=True,
     ),
     Rung(
         "no-episodic-life", "learning", setting(episodic_life=False),
-        "A lost life is no end any more: the game goes on, and the return with it.",
-        "Games with several lives, where the agent learns later that losing one is bad.",
-        notes_say="445 to 450 steps/s; 440 without clipping as well.",
+        "Losing a life no longer ends the episode for learning.",
+        "Games with several lives: the agent learns more slowly that losing one is bad.",
+        notes_say="445 to 450 steps/s; 440 if clipping is off, too.",
         aside=True,
     ),
     Rung(
         "no-clipping", "learning", setting(clip_rewards=False),
-        "Learns from rewards as the game gives them. It makes nothing faster; Pong's rewards are 1 and -1 anyway.",
+        "Learns from unclipped rewards. Nothing gets faster; Pong's rewards are 1 and -1 anyway.",
         "Games with large rewards: one learning rate does not fit all of them.",
-        notes_say="445 to 445 steps/s; 440 without episodic life as well.",
+        notes_say="445 to 445 steps/s; 440 if episodic life is off, too.",
         aside=True,
     ),
     Rung(
         "skip-without-max", "learning", setting(max_pool=False),
-        "Observes the last frame of a step alone instead of the maximum of the last two: one picture less to draw.",
-        "Games that draw some objects in every second frame only: those disappear.", atari_only,
+        "Observes only the last frame of a step instead of the maximum of the last two: one frame less to render.",
+        "Games that draw some objects only in every second frame: those objects disappear.", atari_only,
         notes_say=LIGHTER,
         aside=True,
     ),
     Rung(
         "stack-of-two", "learning", setting(frame_stack=2),
         "Stacks two frames instead of four: half the pixels to convolve and to copy.",
-        "Games in which acceleration matters, or objects flicker.", needs_images,
+        "Games in which acceleration matters or objects flicker.", needs_images,
         notes_say=LIGHTER,
         aside=True,
     ),
     Rung(
         "two-envs", "learning", envs_and_batch(2),
-        "Plays two games side by side and learns once for both, from a batch twice as large. As many samples are trained a step as before.",
+        "Plays two games in parallel and learns once for both, with a batch twice as large: the same samples per step.",
         "Fewer, larger updates: what a step teaches can fall.",
-        notes_say="Faster, and quicker to converge, than one environment; figures are given for three.",
+        notes_say="Faster, and converges sooner, than one environment; figures are given for three.",
         replaces=ENVS, aside=True,
     ),
     Rung(
         "three-envs", "learning", envs_and_batch(3),
-        "Plays three games side by side and learns once for all, from a batch three times as large. The notes' best number of environments.",
+        "Plays three games in parallel and learns once for all, with a batch three times as large. Best in the notes.",
         "Fewer, larger updates: what a step teaches can fall.",
         notes_say="229 to 395 steps/s (+72.5%); solved in 36.0 instead of 52.2 minutes.",
         replaces=ENVS, aside=True,
     ),
     Rung(
         "four-envs", "learning", envs_and_batch(4),
-        "Plays four games side by side and learns once for all, from a batch four times as large.",
+        "Plays four games in parallel and learns once for all, with a batch four times as large.",
         "More than three environments slowed the notes' convergence down.",
         notes_say="More steps a second than three, but slower to converge; no figure.",
         replaces=ENVS, aside=True,
     ),
     Rung(
         "six-envs", "learning", envs_and_batch(6),
-        "Plays six games side by side and learns once for all, from a batch six times as large.",
+        "Plays six games in parallel and learns once for all, with a batch six times as large.",
         "More than three environments slowed the notes' convergence down.",
         notes_say="More steps a second than three, but slower to converge; no figure.",
         replaces=ENVS, aside=True,
     ),
     Rung(
         "eight-envs", "learning", setting(n_envs=8),
-        "Plays eight games side by side with the batch as it is: one network pass chooses eight actions, and experience is more varied.",
-        "More games than cores bring nothing once the environments are no longer the bottleneck.",
+        "Plays eight games in parallel with an unchanged batch: one pass chooses eight actions; experience is varied.",
+        "More games than cores gain nothing once the environments are no longer the bottleneck.",
         replaces=ENVS,
     ),
     Rung(
         "two-steps-per-update", "learning", setting(steps_per_update=2.0),
-        "Learns once every two steps. The notes found two the best compromise: nearly twice the steps a second.",
+        "Learns once every two steps: nearly twice the steps per second. The notes found two the best compromise.",
         "Every step teaches less.",
-        notes_say="159 to 202 steps/s; 221 to 315 with play in a process of its own. Judged the best number.",
+        notes_say="159 to 202 steps/s; 221 to 315 with acting in a separate process. Judged the best number.",
         replaces=STEPS, aside=True,
     ),
     Rung(
         "four-steps-per-update", "learning", setting(steps_per_update=4.0),
-        "Learns once every four steps, as the Nature paper did. The learner is the bottleneck, so this is nearly four times the speed.",
-        "Every step teaches less; too few updates and the score rises later although steps fly by.",
-        notes_say="159 to 232 steps/s; 221 to 393 with play in a process of its own. Convergence slowed down.",
+        "Learns once every four steps, as in the Nature paper: almost four times as fast if learning dominates.",
+        "Every step teaches less: with too few updates the score rises later, although steps are faster.",
+        notes_say="159 to 232 steps/s; 221 to 393 with acting in a separate process. Convergence slowed down.",
         replaces=STEPS,
     ),
     Rung(
         "eight-steps-per-update", "learning", setting(steps_per_update=8.0),
-        "Learns once every eight steps: playing, not learning, begins to set the pace.",
-        "An eighth of the updates: the score rises much later in steps.",
+        "Learns once every eight steps: playing, not learning, becomes the bottleneck.",
+        "With an eighth of the updates, the score needs many more steps to rise.",
         notes_say="159 to 246 steps/s.",
         replaces=STEPS, aside=True,
     ),
     Rung(
         "sixteen-steps-per-update", "learning", setting(steps_per_update=16.0),
-        "Learns once every sixteen steps. It shows how fast playing alone is.",
-        "Learning: the notes' run did not converge.",
+        "Learns once every sixteen steps. It shows how fast playing by itself is.",
+        "Always: the run of the notes did not converge.",
         notes_say="159 to 254 steps/s; did not converge.",
         replaces=STEPS, aside=True,
     ),
     Rung(
         "processes", "learning", in_processes,
-        "Plays in one process and learns in another, through shared memory, a few steps ahead. Steps per update stay what they are; only the "
-        "weights that choose actions are older, by exactly the slack (with slack 0 the run is exact, unless actions were chosen in the update's pass).",
-        "A learner that could use every core, and environments that are no work: half the cores then wait for the other half.",
+        "Plays in one process, a few steps ahead, and learns in another; they share memory. Steps per update do not "
+        "change, but the weights that choose actions are older by exactly the slack (with slack 0 the run is exact, "
+        "unless it used one-pass-acting before).",
+        "A learner that could use every core, with cheap environments: half of the cores then wait for the other half.",
         needs_two_cores,
         notes_say="229 to 290 steps/s (+26.6%), solved in 31.2 instead of 52.2 minutes; elsewhere 159 to 221. "
-        "Their ratio of steps to updates floated.",
+        "Their ratio of steps to updates was not fixed.",
         replaces=ACTING, aside=True,
     ),
     Rung(
         "all-on-gpu", "learning", all_on_gpu,
-        "256 machines, the replay and the learner live on one card, and CUDA graphs of many steps and updates run there without the host. "
-        "As many samples are trained a step as before, in batches of 512.",
-        "One machine on a card is far slower than on a core: it takes hundreds. The first start compiles for a minute or two.",
+        "256 consoles, the replay and the learner run on one GPU, in CUDA graphs of many steps and updates, without "
+        "the host. The number of samples per step is unchanged, in batches of 512.",
+        "Few environments: one console on a GPU is far slower than on a core. The first start compiles for a minute or "
+        "two.",
         first_reason(atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
-        notes_say="CuLE, an emulator in CUDA, is a heading there; no figure.",
+        notes_say="CuLE, an emulator in CUDA, is mentioned only in a heading; no figure.",
         replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
                   "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs"),
     ),
     Rung(
         "own-kernels", "close", with_wrapper("own-kernels"),
-        "Passes, gradients and Adam of the Nature network as fourteen kernels of our own. They read frames out of the replay as bytes and leave bfloat16 weights for "
-        "the next update behind; acting uses them as well.",
-        "Other networks, for which they are not written.",
+        "Fourteen Triton kernels compute the passes, gradients and Adam of the Nature network. They read frames from "
+        "the replay as bytes and write bfloat16 weights for the next update; acting uses them as well.",
+        "Other networks, which they do not support.",
         first_reason(needs_gpu, needs_ring, needs_bfloat16, needs_nature_network, needs_compiler, needs_triton),
-        replaces=("torchscript", "float16", "compile", "cuda-graphs"), aside=True,  # the next rungs are another network's
+        replaces=("torchscript", "float16", "compile", "cuda-graphs"), aside=True,  # the next rungs change the network
     ),
     Rung(
         "small-frame", "learning", setting(screen_size=60),
         "Observes 60x60 pixels instead of 84x84: half of the pixels to convolve, copy and store.",
-        "Games with small objects: what is two pixels wide on the console is less than one here.", needs_images,
+        "Games with small objects: an object two pixels wide on the console is less than one pixel here.", needs_images,
     ),
     Rung(
         "small-network", "learning", setting(network="small", hidden_units=256),
         "The network of the 2013 paper: two convolutions instead of three, a third of the arithmetic.",
-        "Games that need to see more than Pong does.", needs_images,
+        "Games that are visually more complex than Pong.", needs_images,
     ),
     Rung(
         "three-step", "learning", setting(n_step=3),
-        "Looks three rewards ahead before bootstrapping, so that a point scored reaches earlier decisions sooner.",
+        "Sums three rewards before bootstrapping, so that a reward reaches earlier decisions sooner.",
         "Very random rewards.",
     ),
     Rung(
         "double", "learning", setting(double=True),
-        "The online network picks the next action and the target network values it: less over-estimation.",
-        "Costs one more forward pass.",
+        "The online network selects the next action and the target network evaluates it: less overestimation.",
+        "Always a little: it costs one more forward pass.",
     ),
     Rung(
         "quick-rate", "learning", setting(learning_rate=2.5e-4, adam_epsilon=1.5e-4, loss="huber"),
-        "Two and a half times the book's learning rate, held steady by the Huber loss and a larger epsilon in Adam. No step is faster; fewer are needed.",
-        "Twice as much again: with 5e-4 Pong was mostly not learned at all.",
+        "Two and a half times the learning rate of the book, stabilised by the Huber loss and a larger epsilon of "
+        "Adam. Steps are not faster; fewer are needed.",
+        "Higher rates: with 5e-4, most runs did not learn Pong at all.",
     ),
 )  # fmt: skip
 
