@@ -1,4 +1,4 @@
-"""Arrays that are squeezed come back bit for bit, and nothing that a stranger writes takes more memory than it could."""
+"""Compressed arrays come back bit for bit, and a forged manifest cannot make them allocate implausible memory."""
 
 import json
 import zlib
@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from dqnitro import checkpoint
-from dqnitro.compress import LEAST, PIECE, expand, squeeze
+from dqnitro.compress import CHUNK_BYTES, MIN_BYTES, compress, decompress
 from dqnitro.errors import CheckpointError
 
 RNG = np.random.default_rng(0)
@@ -23,34 +23,34 @@ def frames(n: int) -> np.ndarray:
 
 
 MADE = {
-    "several pieces": frames(1500),
+    "several chunks": frames(1500),
     "actions": RNG.integers(0, 6, (300, 1000)),
     "flags": RNG.random((1200, 1000)) < 0.01,
     "not in order": frames(400).transpose(2, 0, 1),
-    "one byte over": np.zeros(PIECE + 1, np.uint8),
+    "one byte over": np.zeros(CHUNK_BYTES + 1, np.uint8),
 }
 
 
 def test_arrays_come_back_as_they_were():
-    stored, facts = squeeze(MADE)
+    stored, facts = compress(MADE)
     assert set(facts) == set(MADE), "all of these are worth it"
-    assert len(facts["several pieces"]["sizes"]) == 3 and len(facts["one byte over"]["sizes"]) == 2
-    assert stored["several pieces"].nbytes < MADE["several pieces"].nbytes / 20
-    back = expand(stored, json.loads(json.dumps(facts)))
+    assert len(facts["several chunks"]["sizes"]) == 3 and len(facts["one byte over"]["sizes"]) == 2
+    assert stored["several chunks"].nbytes < MADE["several chunks"].nbytes / 20
+    back = decompress(stored, json.loads(json.dumps(facts)))
     for name, array in MADE.items():
         assert back[name].dtype == array.dtype and np.array_equal(back[name], array), name
 
 
 def test_what_does_not_shrink_is_left_alone():
     plain = {
-        "noise": RNG.integers(0, 256, 2 * LEAST, dtype=np.uint8),
-        "small": np.zeros(LEAST - 1, np.uint8),
-        "floats": np.zeros(LEAST, np.float32),
+        "noise": RNG.integers(0, 256, 2 * MIN_BYTES, dtype=np.uint8),
+        "small": np.zeros(MIN_BYTES - 1, np.uint8),
+        "floats": np.zeros(MIN_BYTES, np.float32),
         "none": np.zeros(0, np.uint8),
     }
-    stored, facts = squeeze(plain)
+    stored, facts = compress(plain)
     assert not facts and all(stored[k] is v for k, v in plain.items())
-    assert all(np.array_equal(v, plain[k]) for k, v in expand(stored, {}).items())
+    assert all(np.array_equal(v, plain[k]) for k, v in decompress(stored, {}).items())
 
 
 @pytest.mark.parametrize(
@@ -61,27 +61,27 @@ def test_what_does_not_shrink_is_left_alone():
         ({"shape": [-1500, 84, 84]}, ValueError),
         ({"sizes": [1, 2, 3]}, ValueError),
         ({"piece": 0}, ValueError),
-        ({"piece": PIECE // 2}, ValueError),
+        ({"piece": CHUNK_BYTES // 2}, ValueError),
         ({"dtype": "object"}, ValueError),
         ({"dtype": "float32"}, ValueError),
     ],
 )
 def test_facts_that_do_not_fit_are_refused(wrong, error):
-    stored, facts = squeeze({"x": MADE["several pieces"]})
+    stored, facts = compress({"x": MADE["several chunks"]})
     with pytest.raises(error):
-        expand(stored, {"x": facts["x"] | wrong})
+        decompress(stored, {"x": facts["x"] | wrong})
 
 
 def test_damaged_data_is_refused():
-    stored, facts = squeeze({"x": MADE["several pieces"]})
+    stored, facts = compress({"x": MADE["several chunks"]})
     with pytest.raises(zlib.error):
-        expand({"x": stored["x"][::-1]}, facts)
+        decompress({"x": stored["x"][::-1]}, facts)
 
 
-def test_checkpoints_are_small_and_those_of_before_can_be_read(tmp_path):
-    arrays = {"replay": {"frames": MADE["several pieces"], "reward": np.ones(3, np.float32)}}
+def test_checkpoints_are_small_and_uncompressed_ones_can_be_read(tmp_path):
+    arrays = {"replay": {"frames": MADE["several chunks"], "reward": np.ones(3, np.float32)}}
     path = checkpoint.save(tmp_path / "checkpoints", 7, arrays, {})
-    assert (path / "replay.safetensors").stat().st_size < MADE["several pieces"].nbytes / 20
+    assert (path / "replay.safetensors").stat().st_size < MADE["several chunks"].nbytes / 20
     back, _ = checkpoint.load(tmp_path)
     assert all(np.array_equal(back["replay"][k], v) for k, v in arrays["replay"].items())
 

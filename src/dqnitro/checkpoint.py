@@ -1,12 +1,12 @@
-"""Save and resume. A checkpoint is a folder of safetensors files and one JSON manifest; no pickle, so it can never run code.
+"""Save and resume. A checkpoint is a folder of safetensors files and a JSON manifest; no pickle, so it never runs code.
 
     RUN/checkpoints/000123456/        steps at which it was made
         learner.safetensors  replay.safetensors  envs.safetensors  agent.safetensors
         manifest.json                 format, config, clock, generators, and size and checksum of every file;
-                                      which arrays are squeezed (`squeeze`)
+                                      which arrays are compressed (`squeezed`)
 
-It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The one before is
-deleted only after that, so a kill or a full disk at any moment leaves a good one.
+It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The
+previous checkpoint is deleted only after that, so a kill or a full disk at any moment leaves a good one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from dqnitro.compress import expand, squeeze
+from dqnitro.compress import compress, decompress
 from dqnitro.errors import CheckpointError
 
-FORMAT = 2  # 1 had no squeezed arrays; it is still read
+FORMAT = 2  # 1 had no compressed arrays; it can still be read
 MAGIC = "dqnitro-checkpoint"
 
 
@@ -50,7 +50,7 @@ def _sync(path: pathlib.Path) -> None:
 def save(
     folder: pathlib.Path, steps: int, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]
 ) -> pathlib.Path:
-    """Write a checkpoint; on any failure (a full disk, too) the earlier ones are as they were."""
+    """Write a checkpoint. If that fails (a full disk included), the earlier ones stay as they were."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def save(
         files = {}
         for name, group in arrays.items():
             path = tmp / f"{name}.safetensors"
-            stored, squeezed = squeeze({k: np.asarray(v, order="C") for k, v in group.items()})
+            stored, squeezed = compress({k: np.asarray(v, order="C") for k, v in group.items()})
             save_file(stored, path)
             _sync(path)
             files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path), "squeezed": squeezed}
@@ -71,7 +71,7 @@ def save(
         path.write_text(json.dumps(manifest, indent=1))
         _sync(path)
         _sync(tmp)
-        if final.exists():  # the same step twice (a resumed run stopped at once): the new one is as good
+        if final.exists():  # the same step again (a resumed run that was stopped immediately): the new one is as good
             shutil.rmtree(final)
         tmp.rename(final)
         _sync(folder)
@@ -79,7 +79,8 @@ def save(
         shutil.rmtree(tmp, ignore_errors=True)
         if e.errno == errno.ENOSPC:
             raise CheckpointError(
-                f"the disk of {folder} is full; the last good checkpoint is kept", "free some space, then `--resume` it"
+                f"the disk of {folder} is full; the last good checkpoint is kept",
+                "free some space, then --resume the run",
             ) from e
         raise
     for old in complete(folder):
@@ -94,7 +95,7 @@ def complete(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_manifest(path: pathlib.Path) -> dict[str, Any]:
-    """The manifest, or a CheckpointError that says what is wrong with it."""
+    """The manifest; CheckpointError if it cannot be used."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
     except (OSError, ValueError) as e:
@@ -110,13 +111,13 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
 
 
 def load(run: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
-    """Arrays and record of a run's newest checkpoint, every file verified before anything is used."""
+    """Arrays and record of a run's newest checkpoint. Every file is verified before anything is used."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
     found = complete(run / "checkpoints")
     if not found:
-        raise CheckpointError(f"{run} holds no checkpoint", "`dqnitro runs` lists what can be resumed")
+        raise CheckpointError(f"{run} holds no checkpoint", "`dqnitro runs` lists the runs that can be resumed")
     path = found[-1]
     manifest = read_manifest(path)
     arrays = {}
@@ -127,7 +128,7 @@ def load(run: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str,
                 raise CheckpointError(f"{path}: manifest names a file outside the checkpoint: {name!r}")
             if not file.is_file() or file.stat().st_size != facts["bytes"] or _digest(file) != facts["blake2b"]:
                 raise CheckpointError(f"{file} is damaged or missing (size or checksum differ)", "nothing was changed")
-            arrays[name.removesuffix(".safetensors")] = expand(load_file(file), facts.get("squeezed", {}))
+            arrays[name.removesuffix(".safetensors")] = decompress(load_file(file), facts.get("squeezed", {}))
     except (SafetensorError, KeyError, TypeError, AttributeError, ValueError, zlib.error) as e:
         raise CheckpointError(f"{path} is damaged ({type(e).__name__}: {e})", "nothing was changed") from e
     return arrays, manifest

@@ -1,7 +1,7 @@
 """What is due when: the only place with periods.
 
-Steps move by the number of environments that really decided, so nothing here asks `steps % period`: work is *owed* (due so
-far minus done so far), and owed work is never skipped or done twice, whatever the stride.
+A tick advances the steps by the number of environments that made a decision, so nothing here computes `steps % period`.
+Work is *owed* (due so far minus done so far), and owed work is never skipped or done twice, however far a tick goes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Clock:
         self.steps += n
 
     def updates_due(self) -> int:
-        """Updates that should have happened by now: the first one as soon as the first fill is complete."""
+        """Updates that are due by now. The first one is due as soon as the first fill is complete."""
         if self.steps < self.first_fill_steps:
             return 0
         return math.floor((self.steps - self.first_fill_steps) / self.steps_per_update) + 1
@@ -50,16 +50,16 @@ class Clock:
     def owes_sync(self) -> bool:
         """Is a target sync owed before the next update?
 
-        The next update has a place in the schedule, `first_fill + updates * steps_per_update`, that does not depend on how
-        many steps a tick brings. Syncs are counted at that place, so 1 and 16 environments sync before the same updates.
+        The next update is scheduled for step `first_fill + updates * steps_per_update`, however many steps a tick has.
+        Syncs are counted at that step, so 1 and 16 environments sync before the same updates.
         """
-        place = self.first_fill_steps + self.updates * self.steps_per_update
-        return self.syncs < math.floor(place / self.target_sync_steps)
+        scheduled = self.first_fill_steps + self.updates * self.steps_per_update
+        return self.syncs < math.floor(scheduled / self.target_sync_steps)
 
     def count_sync(self) -> None:
-        """A sync catches up with all periods passed: copying the network twice in a row would change nothing."""
-        place = self.first_fill_steps + self.updates * self.steps_per_update
-        self.syncs = math.floor(place / self.target_sync_steps)
+        """A sync catches up with all periods that have passed: copying the network twice in a row changes nothing."""
+        scheduled = self.first_fill_steps + self.updates * self.steps_per_update
+        self.syncs = math.floor(scheduled / self.target_sync_steps)
 
     def count_update(self) -> None:
         self.updates += 1
@@ -74,11 +74,13 @@ class Clock:
         return {"steps": self.steps, "updates": self.updates, "syncs": self.syncs}
 
     def set_state(self, state: Mapping[str, int]) -> None:
-        self.steps, self.updates, self.syncs = int(state["steps"]), int(state["updates"]), int(state["syncs"])
+        self.steps = int(state["steps"])
+        self.updates = int(state["updates"])
+        self.syncs = int(state["syncs"])
 
 
 class Every:
-    """True once per `seconds` of wall clock; never when `seconds` is 0. For logs and checkpoints, which change no result."""
+    """True once every `seconds` of wall clock; never if that is 0. For logs and checkpoints, which change no result."""
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.perf_counter) -> None:
         self._seconds = seconds

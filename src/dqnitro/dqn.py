@@ -1,7 +1,7 @@
-"""DQN as pure functions: networks, targets, losses, exploration. Nothing here has a clock, a replay or a device of its own.
+"""DQN as pure functions: networks, targets, losses, exploration. Nothing here has its own clock, replay or device.
 
-Time is in the suffix: `obs_tm1, action_tm1` were before the step, `reward_t, discount_t, obs_t` came after it. `discount_t`
-is gamma to the power of the steps it spans, or 0 where the episode ended.
+The suffix is the time: `obs_tm1, action_tm1` are from before the step, `reward_t, discount_t, obs_t` from after it.
+`discount_t` is gamma to the power of the number of steps it spans, or 0 if the episode terminated.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class Batch(NamedTuple):
     obs_tm1: Tensor  # (B, *obs_shape), uint8 for images
     action_tm1: Tensor  # int64 (B,)
     reward_t: Tensor  # float32 (B,): the discounted sum of n_step rewards
-    discount_t: Tensor  # float32 (B,): gamma^n, or 0 where the episode ended
+    discount_t: Tensor  # float32 (B,): gamma^n, or 0 if the episode terminated
     obs_t: Tensor  # (B, *obs_shape)
     weight: Tensor  # float32 (B,): importance weights; ones when sampling is uniform
 
 
 def joined(obs: Tensor, *others: Tensor) -> Tensor:
-    """One batch of all, in the memory order of the first."""
+    """Concatenate, in the memory order of the first."""
     if not others:
         return obs
     shape = (sum(map(len, (obs, *others))), *obs.shape[1:])
@@ -55,7 +55,7 @@ class HeadSpec:
 class Stream(nn.Module):
     """One hidden layer and an output. The output layer stays float32 under mixed precision.
 
-    bfloat16 has 8 bits: around a value of 1 it cannot tell 1.000 from 1.003, and the actions of one state often differ by less.
+    bfloat16 has 8 bits: near 1 it cannot tell 1.000 from 1.003, and the actions of one state often differ by less.
     """
 
     def __init__(self, features: int, hidden: int, outputs: int) -> None:
@@ -73,7 +73,7 @@ class Stream(nn.Module):
 
 
 class Head(nn.Module):
-    """The last layers, (B, features) -> (B, n_actions, atoms); dueling adds a value stream of its own."""
+    """The last layers, (B, features) -> (B, n_actions, atoms); dueling adds a value stream."""
 
     def __init__(self, features: int, hidden: int, spec: HeadSpec) -> None:
         super().__init__()
@@ -83,14 +83,14 @@ class Head(nn.Module):
 
     @property
     def streams(self) -> list[Stream]:
-        """Advantage, and value where there is one."""
+        """Advantage, and value if there is one."""
         return [self.advantage] if self.value is None else [self.advantage, self.value]
 
     def forward(self, x: Tensor) -> Tensor:
         return self.combine(self.advantage(x)) if self.value is None else self.combine(self.advantage(x), self.value(x))
 
     def combine(self, advantage: Tensor, value: Tensor | None = None) -> Tensor:
-        """The streams' outputs as one: (B, n_actions, atoms)."""
+        """The outputs of the streams combined: (B, n_actions, atoms)."""
         out = advantage.view(-1, self.spec.n_actions, self.spec.atoms)
         return out if value is None else value.unsqueeze(1) + out - out.mean(1, keepdim=True)
 
@@ -113,16 +113,16 @@ class ConvNetwork(nn.Module):
             layers += [nn.Conv2d(inputs, channels, kernel, stride=stride), nn.ReLU()]
             inputs = channels
         self.convolutions = nn.Sequential(*layers)
-        self.memory_format = torch.contiguous_format  # of the pixels; one pass reorders and converts them
+        self.memory_format = torch.contiguous_format  # of the pixels; they are reordered and converted in one pass
         with torch.no_grad():
             features = self.convolutions(torch.zeros(1, *obs_shape)).numel()
         self.head = Head(features, hidden, spec)
 
     def forward(self, obs: Tensor) -> Tensor:
-        # Pixels are stored as bytes and scaled here: a quarter of the memory traffic of storing floats.
+        # Pixels are stored as bytes and scaled here, which needs a quarter of the memory traffic of floats.
         kind = obs.device.type
         if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
-            # Every byte is exact in bfloat16, so the scale goes to the weights: thousands of numbers instead of a million.
+            # Every byte is exact in bfloat16, so the weights are scaled: thousands of numbers instead of a million.
             first = self.convolutions[0]
             assert isinstance(first, nn.Conv2d)
             weight, stride = first.weight * (1.0 / 255.0), first.stride
@@ -132,7 +132,7 @@ class ConvNetwork(nn.Module):
             x = self.convolutions[1:](x)
         else:
             x = obs.to(torch.float32, memory_format=self.memory_format)
-            # What was converted is ours to overwrite: one pass over megabytes less.
+            # A converted copy may be overwritten, which saves a pass over megabytes.
             x = x * (1.0 / 255.0) if obs.dtype == torch.float32 else x.mul_(1.0 / 255.0)
             first = self.convolutions[0]
             assert isinstance(first, nn.Conv2d)
@@ -144,7 +144,7 @@ class ConvNetwork(nn.Module):
 
 
 def deep_weight(weight: Tensor) -> Tensor:
-    """An 8x8 kernel of stride 4 as the 2x2 kernel of stride 1 that does the same to blocks of 4x4 pixels as channels."""
+    """An 8x8 kernel of stride 4 as the equivalent 2x2 kernel of stride 1 over blocks of 4x4 pixels as channels."""
     out, inputs, height, width = weight.shape
     blocks = weight.view(out, inputs, height // 4, 4, width // 4, 4)
     return blocks.permute(0, 1, 3, 5, 2, 4).reshape(out, inputs * 16, height // 4, width // 4)
@@ -171,7 +171,7 @@ def make_network(obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadS
 
 
 def kaiming(network: nn.Module) -> None:
-    """First weights that keep the variance of a ReLU network's signal from layer to layer (He et al. 2015); biases 0."""
+    """Initial weights that preserve a ReLU network's variance from layer to layer (He et al. 2015); biases 0."""
     for module in network.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
@@ -192,7 +192,7 @@ def q_values(out: Tensor, atoms: Tensor | None) -> Tensor:
 
 
 def td_target(reward_t: Tensor, discount_t: Tensor, q_t: Tensor, q_t_selector: Tensor) -> Tensor:
-    """r + discount * Q(s', argmax selector). With `q_t_selector is q_t` that is DQN; with the online network's values, double DQN."""
+    """r + discount * Q(s', argmax selector): with `q_t` as selector DQN, with the online network's values double DQN."""
     best = q_t_selector.argmax(1, keepdim=True)
     return reward_t + discount_t * q_t.gather(1, best).squeeze(1)
 
@@ -212,7 +212,7 @@ def categorical_projection(reward_t: Tensor, discount_t: Tensor, p_t: Tensor, at
     low, high = atoms[0], atoms[-1]
     spacing = (high - low) / (atoms.numel() - 1)
     moved = (reward_t[:, None] + discount_t[:, None] * atoms[None, :]).clamp(low, high)
-    # Each atom shares the mass of a moved one by how near it is: a triangle one spacing wide on both sides.
+    # Each atom gets a share of the mass of a moved one, by distance: a triangle one spacing wide on both sides.
     distance = (moved[:, None, :] - atoms[None, :, None]).abs() / spacing
     return ((1.0 - distance).clamp(0.0, 1.0) * p_t[:, None, :]).sum(-1)
 

@@ -1,7 +1,7 @@
-"""What consumes the loop: one tally, and sinks that show or store what it found.
+"""Consumers of the loop: one tally, and sinks that show or store its results.
 
-The tally looks at every tick and costs a few comparisons; sinks are called only when something happened: a game ended,
-100 updates passed, a second passed. `NullSink` does nothing, so nobody asks whether logging is on.
+The tally reads every tick, which costs a few comparisons. Sinks are called only when a game ended, 100 updates passed
+or a second passed. `NullSink` does nothing, so no code has to ask whether logging is on.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dqnitro.clock import Every
 from dqnitro.envs.base import GameEnd
 from dqnitro.loop import PHASES, Agent, Tick
 
-SMOOTHING = 0.98  # of avg_reward and avg_loss, as in the notes
+SMOOTHING = 0.98  # of avg_reward and avg_loss, as in Lapan's book
 LOSS_EVERY_UPDATES = 100
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The run at one moment, in units that a person reads."""
+    """The state of a run at one moment, in human units."""
 
-    wall_s: float  # since the first step; resumed runs go on counting
+    wall_s: float  # since the first step; resumed runs continue to count
     steps: int
     updates: int
     games: int
@@ -46,7 +46,7 @@ class Snapshot:
 
 
 class Sink(Protocol):
-    """Somebody who wants to know."""
+    """Receives the events of a run."""
 
     def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None: ...
 
@@ -58,7 +58,7 @@ class Sink(Protocol):
 
 
 class NullSink:
-    """Hears everything, says nothing."""
+    """Ignores all events."""
 
     def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None: ...
 
@@ -70,10 +70,10 @@ class NullSink:
 
 
 class JsonlSink(NullSink):
-    """metrics.jsonl: one object a line, `event` says which kind. The truth that pages and comparisons read."""
+    """metrics.jsonl: one object per line, `event` says which kind. Pages and comparisons read this file."""
 
     def __init__(self, path: pathlib.Path, keep_bytes: int | None = None) -> None:
-        # A resumed run drops what was written after the checkpoint it starts from: those steps will be made again.
+        # A resumed run drops what was written after its checkpoint: it will repeat those steps.
         self._file: IO[str] = path.open("a", encoding="utf-8")
         if keep_bytes is not None and keep_bytes < os.path.getsize(path):
             self._file.truncate(keep_bytes)
@@ -102,7 +102,7 @@ class JsonlSink(NullSink):
 
 
 class TensorBoardSink(NullSink):
-    """The notes' metrics against steps; TensorBoard shows them against wall clock too."""
+    """The metrics of Lapan's book by step; TensorBoard can also show them by wall clock."""
 
     def __init__(self, folder: pathlib.Path, purge_step: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second of import time: only when training
@@ -149,7 +149,7 @@ class Tally:
         return sum(self.scores) / len(self.scores) if self.scores else None
 
     def solved(self, bar: float) -> bool:
-        """The mean of the last 100 finished games, never of fewer, is at the bar."""
+        """Whether the mean score of the last 100 finished games, never of fewer, reaches the bar."""
         return len(self.scores) == 100 and sum(self.scores) / 100 >= bar
 
     def on_tick(self, tick: Tick) -> None:
@@ -172,7 +172,7 @@ class Tally:
     def _on_loss(self, tick: Tick) -> None:
         assert tick.loss is not None
         self._agent.learner.check_finite()
-        value = tick.loss.item()  # the one synchronisation per 100 updates
+        value = tick.loss.item()  # synchronises with the GPU, once per 100 updates
         self.avg_loss = value if self.avg_loss is None else SMOOTHING * self.avg_loss + (1 - SMOOTHING) * value
         for sink in self._sinks:
             sink.loss(value, self.avg_loss, self.wall_s, tick.steps, tick.updates)
