@@ -8,10 +8,15 @@ from dqnitro.clock import Clock, Every, linear
 
 
 def clock(**changes) -> Clock:
-    return Clock(**({
-        "first_fill_steps": 10, "steps_per_update": 1.0, "target_sync_steps": 5, "epsilon_start": 1.0, "epsilon_end": 0.2,
+    settings = {
+        "first_fill_steps": 10,
+        "steps_per_update": 1.0,
+        "target_sync_steps": 5,
+        "epsilon_start": 1.0,
+        "epsilon_end": 0.2,
         "epsilon_decay_steps": 8,
-    } | changes))  # fmt: skip
+    }
+    return Clock(**(settings | changes))
 
 
 def run(c: Clock, stride: int, ticks: int) -> list[tuple[int, int, list[int]]]:

@@ -1,4 +1,4 @@
-"""An interval that calls itself 95% holds the true mean about 95 times in 100, also over the few rounds of a benchmark."""
+"""A 95% interval contains the true mean about 95 times in 100, also over the few rounds of a benchmark."""
 
 import numpy as np
 import pytest

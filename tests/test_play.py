@@ -36,7 +36,7 @@ def test_a_video_of_a_whole_game(pong, tmp_path):
 
 
 def test_the_same_games_can_be_played_in_another_part(pong):
-    own, other = (score(pong, 2, epsilon=0.5, part=part) for part in ("", "console"))
+    own, other = (score(pong, 2, epsilon=0.5, backend=backend) for backend in ("", "console"))
     assert own == other and len(own.scores) == 2
 
 
@@ -59,14 +59,14 @@ def test_every_environment_plays_its_share_of_games():
     envs.close()
 
 
-def test_a_folder_that_is_no_run_or_has_no_weights_is_said(tmp_path):
-    with pytest.raises(CheckpointError, match="is no run"):
+def test_a_folder_without_a_run_or_without_weights_is_an_error(tmp_path):
+    with pytest.raises(CheckpointError, match="is not a run folder"):
         load_config(tmp_path)
     (tmp_path / "config.json").write_text('{"config": {"env_id": "dqnitro_test/Corridor-v0", "frame_stack": 1}}')
     with pytest.raises(CheckpointError, match=r"no model\.safetensors yet"):
         score(tmp_path, 1)
     (tmp_path / "model.safetensors").write_bytes(b"rubbish")
-    with pytest.raises(CheckpointError, match="damaged or of another network"):
+    with pytest.raises(CheckpointError, match="damaged or belongs to another network"):
         score(tmp_path, 1)
 
 

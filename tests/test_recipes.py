@@ -166,7 +166,14 @@ def test_a_runner_that_cannot_be_tried_says_why(monkeypatch):
 def test_a_runner_that_was_tuned_is_used_and_said(monkeypatch, tmp_path):
     use(monkeypatch, H200)
     monkeypatch.setenv("DQNITRO_TUNED", str(tmp_path / "tuned.json"))
-    entry = {"rungs": ["console", "fused-adam"], "settings": {"runner": "device"}, "dropped": {}, "date": "2026-01-31", "torch": "0", "gain": "2x"}  # fmt: skip
+    entry = {
+        "rungs": ["console", "fused-adam"],
+        "settings": {"runner": "device"},
+        "dropped": {},
+        "date": "2026-01-31",
+        "torch": "0",
+        "gain": "2x",
+    }
     tuned.remember("auto", "pong", entry)
     plan = recipes.plan("auto", "pong")
     assert plan.config().runner == "device" and plan.config().n_envs == ON_GPU["n_envs"]

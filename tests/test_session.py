@@ -30,9 +30,15 @@ VARIANTS = {
     "float16": {"wrappers": ("no-grad", "float16")},
     "acting copy": {"act_device": "cpu", "act_sync_updates": 7},
     "pong": {
-        "env_id": "pong", "frame_stack": 4, "max_steps": 90, "n_envs": 2, "replay_capacity": 200, "envs": "ale", "n_step": 3,
+        "env_id": "pong",
+        "frame_stack": 4,
+        "max_steps": 90,
+        "n_envs": 2,
+        "replay_capacity": 200,
+        "envs": "ale",
+        "n_step": 3,
     },
-}  # fmt: skip
+}
 fakes_envs.register()
 
 
@@ -150,10 +156,16 @@ def _damage(kind: str, path) -> None:
 
 
 KINDS = {
-    "flipped byte": "damaged", "cut file": "damaged", "missing file": "damaged", "cut manifest": "not a readable checkpoint",
-    "foreign": "not written by dqnitro", "newer": "format 3, this dqnitro reads up to 2", "other config": "does not fit its config",
-    "unknown setting": "unknown setting", "path outside": "outside the checkpoint",
-}  # fmt: skip
+    "flipped byte": "damaged",
+    "cut file": "damaged",
+    "missing file": "damaged",
+    "cut manifest": "not a readable checkpoint",
+    "foreign": "not written by dqnitro",
+    "newer": "format 3, this dqnitro reads up to 2",
+    "other config": "does not fit its config",
+    "unknown setting": "unknown setting",
+    "path outside": "outside the checkpoint",
+}
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,8 @@
 
     from dqnitro import Config, recipes, resume, train
 
-Everything is imported on first use, so that `import dqnitro` and `dqnitro --help` take no time and `dqnitro.atari` needs no torch.
+Everything is imported on first use, so that `import dqnitro` and `dqnitro --help` are fast and `dqnitro.atari` does not
+need torch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compress integer arrays, mostly frames, for a checkpoint: zlib, in chunks, on all cores.
 
-Atari frames shrink to a fortieth or less, faster than a disk could store them uncompressed. Floats do not shrink and are
-left alone.
+Atari frames shrink to a fortieth or less, faster than a disk could store them uncompressed. Floats do not shrink, so
+they stay as they are.
 """
 
 from __future__ import annotations

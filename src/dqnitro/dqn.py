@@ -192,7 +192,7 @@ def q_values(out: Tensor, atoms: Tensor | None) -> Tensor:
 
 
 def td_target(reward_t: Tensor, discount_t: Tensor, q_t: Tensor, q_t_selector: Tensor) -> Tensor:
-    """r + discount * Q(s', argmax selector): with `q_t` as selector DQN, with the online network's values double DQN."""
+    """r + discount * Q(s', argmax selector): DQN if the selector is q_t, double DQN if it is the online network's."""
     best = q_t_selector.argmax(1, keepdim=True)
     return reward_t + discount_t * q_t.gather(1, best).squeeze(1)
 

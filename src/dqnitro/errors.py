@@ -1,13 +1,13 @@
-"""Errors that a person can act on: what was expected, what came, what to do."""
+"""Errors that a user can act on: what was expected, what was given, what to do."""
 
 
 class UserError(Exception):
-    """Bad input. The command line prints it as one line and exits with 2; no traceback."""
+    """Invalid input. The command line prints it as one line, without a traceback, and exits with 2."""
 
     exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
-        # One line, whatever a library put into its message.
+        # One line, even if it contains a library's message of several.
         super().__init__(" ".join((f"{message}; hint: {hint}" if hint else message).split()))
 
 
@@ -16,7 +16,7 @@ class ConfigError(UserError, ValueError):
 
 
 class CheckpointError(UserError):
-    """A checkpoint that is damaged, foreign, or of a newer format. Nothing was overwritten."""
+    """A checkpoint that is damaged, not ours, or of a newer format. Nothing was overwritten."""
 
 
 class DivergedError(Exception):
@@ -26,17 +26,17 @@ class DivergedError(Exception):
 
     def __init__(self, update: int, loss: float) -> None:
         super().__init__(
-            f"the loss became {loss} at update {update}; the run is saved as it was; "
+            f"the loss became {loss} at update {update}; the run was saved; "
             "hint: lower --learning-rate, set --grad-clip 10, or leave out bfloat16 (--without bfloat16)"
         )
         self.update = update
 
 
 class PlayerDied(Exception):
-    """The process that plays died and was not to be revived. The run was saved before this was raised."""
+    """The player process died and could not be restarted. The run was saved before this was raised."""
 
     exit_code = 4
 
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(" ".join(message.split()))
-        self.trace = trace  # the player's own traceback, where it could still tell
+        self.trace = trace  # the player's own traceback, if it could still send one

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def write_json(path: pathlib.Path, data: Any) -> None:
-    """Atomic: a reader sees the old file or the new one."""
+    """Atomic: a reader sees either the old file or the new one."""
     tmp = path.with_name(f".{path.name}.{os.getpid()}")
     tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
     tmp.replace(path)
@@ -27,5 +27,5 @@ def now_text() -> str:
 
 
 def file_stem(env_id: str) -> str:
-    """A game's or environment's name, fit for a file."""
+    """The name of a game or environment, safe for a file name."""
     return "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in env_id)

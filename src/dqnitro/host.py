@@ -1,4 +1,4 @@
-"""What a number was measured on: machine, versions, commit, command. Stored with every result."""
+"""Where a result was measured: machine, versions, commit, command. Stored with every result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGES = (
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of what decides speed and results."""
+    """Installed versions of the packages that affect speed and results."""
     out = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -46,7 +46,7 @@ def cpu_name() -> str:
 
 
 def cpu_flags() -> set[str]:
-    """The CPU's instruction sets, as Linux names them; empty where that is unknown."""
+    """The CPU's instruction sets, as Linux names them; empty if unknown."""
     try:
         for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(("flags", "Features")):
@@ -57,7 +57,7 @@ def cpu_flags() -> set[str]:
 
 
 def usable_cores() -> int:
-    """Cores this process may use (a container often has fewer than the machine)."""
+    """Cores that this process may use (a container often has fewer than the machine)."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -85,7 +85,7 @@ def machine() -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The source's commit, with `+dirty` when tracked files were changed; `unknown` outside a checkout."""
+    """The commit of the source, with `+dirty` if tracked files were changed; `unknown` outside a checkout."""
     here = pathlib.Path(__file__).resolve().parent
 
     def git(*args: str) -> str:
@@ -100,13 +100,13 @@ def commit() -> str:
 
 
 def command() -> str:
-    """What to type to get the same again; `python -m dqnitro` is called by its file."""
+    """The command line to repeat this. `python -m dqnitro` runs a file called __main__.py, shown as `dqnitro`."""
     name = pathlib.Path(sys.argv[0]).name
     return shlex.join(["dqnitro" if name == "__main__.py" else name, *sys.argv[1:]])
 
 
 def provenance() -> dict[str, Any]:
-    """All of it, for a result's JSON."""
+    """All of it, for the JSON of a result."""
     return {
         "machine": machine(),
         "versions": versions(),

@@ -1,4 +1,4 @@
-"""Intervals instead of single numbers."""
+"""Means and ratios with 95% confidence intervals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Interval(NamedTuple):
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}] (n={self.n})"
 
 
-FEW = 12  # under this many values resampling them cannot show how far they might lie
+FEW = 12  # with fewer values, resampling underestimates how far the mean may lie
 
 
 def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
-    """Mean and 95% interval; one value, or equal ones, give an interval of no width.
+    """Mean and 95% interval. One value, or equal values, give an interval of zero width.
 
-    Few values: Student's t, as rates over rounds are near normal; a percentile bootstrap of 6 values holds the true mean only 86
-    times in 100, of 3 values 76. Many values (scores, which are anything but normal): the bootstrap.
+    Few values: Student's t, because rates over rounds are nearly normal. A percentile bootstrap of 6 values contains
+    the true mean only 86 times in 100, of 3 values 76. Many values (scores, which are far from normal): the bootstrap.
     """
     x = np.asarray(values, np.float64)
     if len(x) == 0:
@@ -49,11 +49,11 @@ def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
 
 
 def ratio_interval(of: Sequence[float], to: Sequence[float], seed: int = 0) -> Interval:
-    """Geometric mean of of[i]/to[i], pairs taken in the same round, so that drift of the machine cancels."""
+    """Geometric mean of of[i]/to[i]. Each pair is from the same round, so that drift of the machine cancels."""
     log = mean_interval([float(np.log(a / b)) for a, b in zip(of, to, strict=True)], seed)
     return Interval(float(np.exp(log.mean)), float(np.exp(log.low)), float(np.exp(log.high)), log.n)
 
 
 def rate_interval(rates: Sequence[float]) -> Interval:
-    """Geometric mean of rates with its interval: never below 0, and ratios of these means are the means of the ratios."""
+    """Geometric mean of rates with its interval: never below 0, and the ratio of means is the mean of the ratios."""
     return ratio_interval(rates, [1.0] * len(rates))

@@ -1,4 +1,4 @@
-"""Play with what was learned: scores over fresh games, and a video of one."""
+"""Play with a trained network: scores over new games, and a video of one."""
 
 from __future__ import annotations
 
@@ -20,17 +20,26 @@ from dqnitro.learn.learner import build_network, head_spec
 from dqnitro.requirements import on_gpu
 from dqnitro.seeds.folder import is_seeds
 
-FRESH_SEED = 0x5EED  # games of `play` are none of those the agent trained on
+FRESH_SEED = 0x5EED  # so that `play` does not repeat games of the training
 
 
 class Policy:
-    """A trained network that picks actions, with a little noise against endless loops."""
+    """A trained network that chooses actions, with a little randomness against endless loops."""
 
     def __init__(
-        self, network: nn.Module, atoms: torch.Tensor | None, n_actions: int, epsilon: float, seed: int, device: str = "cpu"
-    ) -> None:  # fmt: skip
-        self._network, self._atoms = network.to(device), None if atoms is None else atoms.to(device)
-        self._n_actions, self._epsilon, self._device = n_actions, epsilon, device
+        self,
+        network: nn.Module,
+        atoms: torch.Tensor | None,
+        n_actions: int,
+        epsilon: float,
+        seed: int,
+        device: str = "cpu",
+    ) -> None:
+        self._network = network.to(device)
+        self._atoms = None if atoms is None else atoms.to(device)
+        self._n_actions = n_actions
+        self._epsilon = epsilon
+        self._device = device
         self._rng = np.random.default_rng(seed)
 
     @torch.no_grad()
@@ -41,12 +50,16 @@ class Policy:
 
 
 def load_config(run_dir: pathlib.Path) -> Config:
-    """The config a run was started with."""
+    """The config with which a run was started."""
     path = run_dir / "config.json"
     if not path.is_file() and is_seeds(run_dir):
-        raise CheckpointError(f"{run_dir} holds the runs of several seeds", f"give one of them, like {run_dir / 's1'}")
+        raise CheckpointError(
+            f"{run_dir} holds the runs of several seeds", f"give one of them, such as {run_dir / 's1'}"
+        )
     if not path.is_file():
-        raise CheckpointError(f"{run_dir} is no run (it has no config.json)", "`dqnitro runs` lists what is there")
+        raise CheckpointError(
+            f"{run_dir} is not a run folder (config.json is missing)", "`dqnitro runs` lists all runs"
+        )
     try:
         return Config.from_dict(json.loads(path.read_text())["config"])
     except (ValueError, KeyError, TypeError) as e:
@@ -68,12 +81,12 @@ def load_network(run_dir: pathlib.Path, config: Config, spec: EnvSpec) -> tuple[
     try:
         network.load_state_dict(load_file(path))
     except (SafetensorError, RuntimeError) as e:
-        raise CheckpointError(f"{path} is damaged or of another network ({str(e).splitlines()[0]})") from e
+        raise CheckpointError(f"{path} is damaged or belongs to another network ({str(e).splitlines()[0]})") from e
     return network.eval(), dqn.support(head) if head.categorical else None
 
 
 def _where(config: Config) -> str:
-    """Where its network plays now: on a GPU if it may and there is one, wherever it was trained."""
+    """Where the network runs now: on a GPU if the config allows it and there is one, wherever it was trained."""
     return "cuda" if torch.cuda.is_available() and on_gpu(config) else "cpu"
 
 
@@ -82,15 +95,19 @@ def _policy(run_dir: pathlib.Path, config: Config, spec: EnvSpec, epsilon: float
 
 
 def _fresh_games(config: Config, n_envs: int, seed: int) -> Config:
-    """Whole games, unclipped, from seeds of their own."""
+    """Whole games with unclipped rewards and new seeds."""
     return config.replace(
-        n_envs=n_envs, episodic_life=False, clip_rewards=False, seed=(config.seed + FRESH_SEED + seed) % 2**31,
-        first_fill_steps=config.batch_size, replay_capacity=max(config.replay_capacity, 64 * n_envs),
-    )  # fmt: skip
+        n_envs=n_envs,
+        episodic_life=False,
+        clip_rewards=False,
+        seed=(config.seed + FRESH_SEED + seed) % 2**31,
+        first_fill_steps=config.batch_size,
+        replay_capacity=max(config.replay_capacity, 64 * n_envs),
+    )
 
 
 def play_games(policy: Any, envs: Envs, n_games: int) -> list[GameEnd]:
-    """`n_games` whole games. Every environment plays its fixed share: taking the first to finish would favour short games."""
+    """`n_games` whole games, a fixed number in each environment: counting the first to finish favours short games."""
     share = np.full(envs.spec.n_envs, n_games // envs.spec.n_envs)
     share[: n_games % envs.spec.n_envs] += 1
     ends: list[GameEnd] = []
@@ -107,7 +124,7 @@ def play_games(policy: Any, envs: Envs, n_games: int) -> list[GameEnd]:
 
 
 class Scored(NamedTuple):
-    """Scores of fresh games with the mean's interval."""
+    """Scores of new games, and their mean with its interval."""
 
     scores: list[float]
     mean: float
@@ -115,15 +132,15 @@ class Scored(NamedTuple):
     high: float
 
 
-def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, part: str = "") -> Scored:
-    """Play `n_games` fresh games with a run's network; in the environment part `part`, else in the one it trained with."""
+def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, backend: str = "") -> Scored:
+    """Play `n_games` new games with a run's network, in the environment backend it trained with unless one is given."""
     from dqnitro.envs import make_envs
     from dqnitro.intervals import mean_interval
 
     config = load_config(run_dir)
-    if part:
-        config = config.replace(envs=part)
-    # A card sees 32 games as quickly as 8. For a CPU they would only be more that go on after their last game.
+    if backend:
+        config = config.replace(envs=backend)
+    # A GPU evaluates 32 games as fast as 8. On a CPU more environments would only keep playing after their last game.
     at_once = 8 if _where(config) == "cpu" else 32
     envs = make_envs(_fresh_games(config, min(n_games, at_once), seed))
     try:
@@ -136,14 +153,14 @@ def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int 
 
 
 class VideoWriter:
-    """H.264 in an mp4 through PyAV; pixels are repeated so that 160 columns are watchable."""
+    """H.264 in an mp4, by PyAV. Pixels are repeated, because 160 columns are too small to watch."""
 
     def __init__(self, path: pathlib.Path, fps: float) -> None:
         self._path, self._fps = path, fps
         self._tmp = path.with_name(f".{os.getpid()}.{path.name}")
         self._container: Any = None
         self._stream: Any = None
-        self._reformatter: Any = None  # one for all pictures: it takes longer to make than to use
+        self._reformatter: Any = None  # one for all frames: making it takes longer than using it
 
     def __call__(self, rgb: np.ndarray) -> None:
         import av
@@ -157,7 +174,7 @@ class VideoWriter:
             self._stream = self._container.add_stream("libx264", rate=round(self._fps))
             self._stream.width, self._stream.height = rgb.shape[1] * scale_x, rgb.shape[0] * scale_y
             self._stream.pix_fmt = "yuv420p"
-            # Slower presets take up to twice as long for a tenth less: such pictures are small anyway.
+            # Slower presets take up to twice as long to save a tenth, and these files are small anyway.
             self._stream.options = {"crf": "23", "preset": "ultrafast", "movflags": "+faststart"}
         frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
         big = self._reformatter.reformat(
@@ -167,7 +184,7 @@ class VideoWriter:
             self._container.mux(packet)
 
     def close(self) -> None:
-        """Finish the file; it appears under its name only when it is whole."""
+        """Finish the file. It gets its name only when it is complete."""
         if self._container is None:
             return
         for packet in self._stream.encode():
@@ -178,9 +195,9 @@ class VideoWriter:
 
 
 def show(run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: float = 0.01, seed: int = 0) -> GameEnd:
-    """Play one fresh game on a screen: `make_screen(fps)` gives something to call with pictures and to close.
+    """Play one new game on a screen: `make_screen(fps)` returns an object to call with each RGB frame and to close.
 
-    Every console frame of an Atari game is shown, and what `render()` gives of other environments.
+    Atari games show every console frame, other environments what `render()` returns.
     """
     from dqnitro.envs import make_watched_envs
 
@@ -199,5 +216,5 @@ def show(run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: fl
 
 
 def record(run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = 0.01, seed: int = 0) -> GameEnd:
-    """Record one fresh game as an mp4."""
+    """Record one new game as an mp4."""
     return show(run_dir, lambda fps: VideoWriter(path, fps), epsilon, seed)

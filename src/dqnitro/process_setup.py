@@ -26,9 +26,9 @@ def amx_is_broken(cpuinfo: str) -> bool:
 
 def prepare() -> None:
     """Set the environment variables; a variable that the user has set stays."""
-    # Idle threads of libgomp spin for milliseconds. As soon as another process wants the cores (a browser is enough), an
-    # update of 26 ms takes 430 ms. Sleeping immediately (OMP_WAIT_POLICY=PASSIVE) costs a third of the speed on an idle
-    # machine. A short spin costs a few per cent and avoids most of both losses.
+    # Idle threads of libgomp spin for milliseconds. As soon as another process wants the cores (a browser is enough),
+    # an update of 26 ms takes 430 ms. Sleeping immediately (OMP_WAIT_POLICY=PASSIVE) costs a third of the speed on an
+    # idle machine. A short spin costs a few per cent and avoids most of both losses.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     if "ONEDNN_MAX_CPU_ISA" not in os.environ:
@@ -44,8 +44,8 @@ def prepare() -> None:
 def keep_freed_memory() -> bool:
     """Tell glibc to keep freed memory for the next allocation; False where there is no glibc.
 
-    By default, blocks of megabytes go back to the system and return page by page. The textbook update frees and allocates
-    the same arrays every time: 3,000 page faults, which are 5% of an update.
+    By default, blocks of megabytes go back to the system and return page by page. The textbook update frees and
+    allocates the same arrays every time: 3,000 page faults, which are 5% of an update.
     """
     import ctypes
 

@@ -284,9 +284,7 @@ def plan(name: str, env_id: str, device: str | None = None) -> Plan:
     learning = tuple(n for n in made.rungs if RUNGS[n].promise == "learning")
     best = _plan_if_possible(name, base, (*found.rungs, *learning))
     left_out = {n: why for n, why in made.left_out.items() if n not in best.rungs} | found.dropped | best.left_out
-    stale = (
-        "" if found.torch == _torch_version() else f"; measured with torch {found.torch}, run it again"
-    )
+    stale = "" if found.torch == _torch_version() else f"; measured with torch {found.torch}, run it again"
     why = made.why
     if why and base.runner != made.base.runner:
         why = f"measured by `dqnitro tune` (before: {why})"

@@ -1,13 +1,13 @@
-"""The textbook DQN, whole, in one file. Read it first.
+"""The complete textbook DQN in one file. Read it first.
 
-It is what the rest of this package makes faster, and what its tests compare with: `dqnitro train pong --recipe baseline` ends
-with the same parameters, bit for bit. Nothing here is shared with the fast code but the environment.
+The rest of this package makes it faster, and tests compare with it: `dqnitro train pong --recipe baseline` ends with
+the same parameters, bit for bit. It shares only the environment with the fast code.
 
     python -m dqnitro.reference            # Pong, until you stop it
 
-Deep Q-learning (Mnih et al., 2015) in one paragraph: play epsilon-greedily, remember every transition, and after each step draw
-32 of them at random and move Q(s, a) towards r + gamma * max_a' Q_target(s', a'), where Q_target is a copy of the network
-that is refreshed every thousand steps.
+Deep Q-learning (Mnih et al., 2015) in one paragraph: play epsilon-greedily and remember every transition. After each
+step draw 32 of them at random and move Q(s, a) towards r + gamma * max_a' Q_target(s', a'), where Q_target is a copy of
+the network that is refreshed every thousand steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ FIRST_FILL = 10_000
 BATCH = 32
 LEARNING_RATE = 1e-4
 GAMMA = 0.99
-EPSILON_START, EPSILON_END, EPSILON_STEPS = 1.0, 0.02, 100_000
+EPSILON_START = 1.0
+EPSILON_END = 0.02
+EPSILON_STEPS = 100_000
 SYNC_EVERY = 1_000
 
 
@@ -53,7 +55,7 @@ def dqn_loss(network: nn.Module, target_network: nn.Module, batch: list[tuple[An
     """Mean squared error between Q(s, a) and the Bellman target. Gradients flow through Q(s, a) only."""
     obs, actions, rewards, dones, next_obs = (np.array(column) for column in zip(*batch, strict=True))
     q = network(to_input(obs)).gather(1, torch.from_numpy(actions).unsqueeze(1)).squeeze(1)
-    with torch.no_grad():  # the target is a number to move towards, not something to learn through
+    with torch.no_grad():  # the target is a constant to move towards; no gradients flow through it
         best_next = target_network(to_input(next_obs)).max(1).values
         target = torch.from_numpy(rewards).float() + torch.where(torch.from_numpy(dones), 0.0, GAMMA) * best_next
     return (target - q).square().mean()
@@ -84,7 +86,7 @@ def train(
     obs, _ = env.reset()
     step = 0
     while max_steps is None or step < max_steps:
-        # 1. Decide: at random with chance epsilon, else what the network thinks best.
+        # 1. Decide: a random action with probability epsilon, else the best one according to the network.
         epsilon = max(EPSILON_END, EPSILON_START + (EPSILON_END - EPSILON_START) * (step / EPSILON_STEPS))
         explore = play_rng.random(1)[0] < epsilon
         action = int(play_rng.integers(0, n_actions, 1)[0])
@@ -92,7 +94,7 @@ def train(
             with torch.no_grad():
                 action = int(network(to_input(obs[None])).argmax(1).item())
 
-        # 2. Learn. It stands between deciding and stepping because a faster version steps its environments meanwhile.
+        # 2. Learn. This comes before the step because a faster version steps its environments at the same time.
         if step >= first_fill:
             if step % sync_every == 0:
                 target_network.load_state_dict(network.state_dict())
@@ -112,9 +114,8 @@ def train(
             obs, _ = env.reset()
             scores.append(score)
             if verbose:
-                print(
-                    f"step {step:>8}  score {score:>6.1f}  mean of last 100 {np.mean(scores):>7.2f}  epsilon {epsilon:.3f}"
-                )
+                mean = np.mean(scores)
+                print(f"step {step:>8}  score {score:>6.1f}  mean of last 100 {mean:>7.2f}  epsilon {epsilon:.3f}")
             score = 0.0
     return network
 

@@ -1,4 +1,4 @@
-"""The folder of a run on disk: its name, config.json, summary.json, and who may write to it."""
+"""The folder of a run on disk: its name, config.json, summary.json, and its lock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class RunFolder:
     @staticmethod
     def create(path: pathlib.Path, config: Config, recipe: str, rungs: Sequence[str]) -> RunFolder:
         if path.exists() and any(path.iterdir()):
-            raise ConfigError(f"{path} is not empty", f"--resume {path} goes on with it; --run-dir takes a new name")
+            raise ConfigError(f"{path} is not empty", f"--resume {path} continues that run; --run-dir takes a new name")
         try:
             path.mkdir(parents=True, exist_ok=True)
             write_json(
@@ -40,23 +40,23 @@ class RunFolder:
             )
         except OSError as e:
             raise ConfigError(
-                f"cannot write the run folder {path} ({e.strerror})", "give another one with --run-dir"
+                f"cannot write the run folder {path} ({e.strerror})", "choose another folder with --run-dir"
             ) from e
         return RunFolder(path)
 
     def discard(self) -> None:
-        """Take back what `create` made: a run that could not begin leaves nothing behind."""
+        """Undo `create`, so that a run that could not start leaves nothing behind."""
         (self.path / "config.json").unlink(missing_ok=True)
         for folder in (self.path, self.path.parent):
-            with contextlib.suppress(OSError):  # not empty: it was there before, or others use it
+            with contextlib.suppress(OSError):  # not empty: it existed before, or others use it
                 folder.rmdir()
 
     def lock(self) -> None:
-        """One process per run; a dead owner does not count."""
+        """Allow one process per run; a dead owner does not count."""
         state = self.read_summary()
         pid = state.get("pid")
         if state.get("state") == "running" and pid != os.getpid() and pid_alive(pid):
-            raise CheckpointError(f"{self.path} is being trained by process {pid}", "stop that one first")
+            raise CheckpointError(f"{self.path} is being trained by process {pid}", "stop that process first")
 
     def read_summary(self) -> dict[str, Any]:
         try:
@@ -69,7 +69,7 @@ class RunFolder:
 
 
 def new_run_dir(config: Config, recipe: str, root: pathlib.Path, seeds: str = "") -> pathlib.Path:
-    """runs/pong-auto-s1-20260131-120000 (of several seeds: -s1-8-), with a number behind it if that is taken."""
+    """runs/pong-auto-s1-20260131-120000 (several seeds: -s1-8-), with a number appended if that exists already."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     name = f"{file_stem(config.env_id)}-{recipe}-{seeds or f's{config.seed}'}-{stamp}"
     path, k = root / name, 2

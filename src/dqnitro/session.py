@@ -1,4 +1,4 @@
-"""A run from start to end: its folder, its sinks, its checkpoints, its limits. `train` and `resume` are the API."""
+"""A run from start to end: its folder, sinks, checkpoints and limits. `train` and `resume` are the API."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Result:
     ended: str
     config: Config
     run_dir: pathlib.Path | None
-    wall_s: float  # from the first step on, over all resumes
+    wall_s: float  # since the first step, over all resumes
     startup_s: float  # before the first step of this call: imports excluded, compiling included
     steps: int
     updates: int
@@ -43,7 +43,7 @@ class Result:
     frames_per_s: float
     samples_per_s: float  # transitions learned from
     bytes_per_transition: float
-    share: dict[str, float]  # of the wall clock, by phase; "loop" is the loop's own cost
+    share: dict[str, float]  # of the wall clock, by phase; "loop" is the overhead of the loop itself
     agent: Agent = dataclasses.field(repr=False, compare=False)
 
     @property
@@ -65,10 +65,10 @@ def train(
     rungs: Sequence[str] = (),
     sinks: Sequence[Sink] = (),
 ) -> Result:
-    """Train until a limit of the config is reached or a signal comes.
+    """Train until a limit of the config is reached or a signal arrives.
 
-    With `run_dir` everything is stored there (metrics, TensorBoard, checkpoints, weights, summary) and the run can be resumed;
-    without it nothing is written. Raises ConfigError for what cannot work, before the first step.
+    With `run_dir`, everything is stored there (metrics, TensorBoard, checkpoints, weights, summary) and the run can be
+    resumed; without it nothing is written. Raises ConfigError before the first step if the config cannot work.
     """
     started = time.perf_counter()
     folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
@@ -85,11 +85,11 @@ def train(
 
 
 def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **changes: Any) -> Result:
-    """Go on with a stored run from its newest checkpoint. Only limits may change: everything else decides what is computed."""
+    """Continue a stored run from its newest checkpoint. Only limits may change; all else decides what is computed."""
     started = time.perf_counter()
     folder = RunFolder(pathlib.Path(run_dir))
     if not folder.path.is_dir():
-        raise CheckpointError(f"{folder.path} does not exist", "`dqnitro runs` lists what is there")
+        raise CheckpointError(f"{folder.path} does not exist", "`dqnitro runs` lists all runs")
     for name in changes:
         if name not in LIMITS:
             raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join(LIMITS)}")
@@ -144,8 +144,11 @@ def _run(
             return
         arrays, record = get_state(agent)
         record |= {
-            "config": agent.config.to_dict(), "tally": tally.get_state(), "metrics_bytes": jsonl.position(), "saved": now_text(),
-        }  # fmt: skip
+            "config": agent.config.to_dict(),
+            "tally": tally.get_state(),
+            "metrics_bytes": jsonl.position(),
+            "saved": now_text(),
+        }
         checkpoint.save(folder.path / "checkpoints", agent.clock.steps, arrays, record)
         save_weights(agent, folder.path)
 
@@ -169,7 +172,7 @@ def _run(
 
 
 def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any) -> str:
-    """Follow the loop until something ends it; says what."""
+    """Follow the loop until a limit or a signal ends it; returns which one."""
     c = agent.config
     autosave = Every(c.checkpoint_every_s)
     deadline = wall_before + c.max_minutes * 60 if c.max_minutes else math.inf
@@ -204,7 +207,7 @@ def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, st
 
 
 def save_weights(agent: Agent, folder: pathlib.Path) -> None:
-    """model.safetensors: the online network alone, for `play` and for anybody else."""
+    """model.safetensors: only the online network, for `play` and for other programs."""
     from safetensors.torch import save_file
 
     tmp = folder / f".model.{os.getpid()}.safetensors"

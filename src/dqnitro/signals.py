@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Signals:
-    """Remembers the first SIGINT or SIGTERM; the loop looks between two ticks. A second one ends the process at once."""
+    """Remembers the first SIGINT or SIGTERM, which the loop checks after each tick. A second one ends the process."""
 
     def __init__(self) -> None:
         self.caught: str | None = None

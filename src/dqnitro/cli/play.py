@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     if args.envs:
         facts["envs"] = args.envs
     if args.games:
-        facts["evaluation"] = score(run, args.games, args.epsilon, args.seed, part=args.envs)._asdict()
+        facts["evaluation"] = score(run, args.games, args.epsilon, args.seed, backend=args.envs)._asdict()
     if args.watch:
         from dqnitro.cli.watch import TerminalScreen
 
