@@ -57,25 +57,25 @@ def test_an_environment_of_ones_own_may_be_called_like_a_game() -> None:
         ("no_such_module:Foo-v0", "no module named 'no_such_module'"),
         ("gymnasium:Foo-v0", "unknown game or environment"),
         ("Pendulum-v1", r"Box\(-2.0, 2.0, \(1,\), float32\), DQN needs Discrete"),
-        ("Blackjack-v1", r"observation space Tuple\(.*Discrete are understood"),
+        ("Blackjack-v1", r"observation space Tuple\(.*Discrete are supported"),
     ],
 )
-@pytest.mark.parametrize("part", ["wrappers", "gym-async", "ale"])
-def test_a_name_that_cannot_work_gets_one_line_with_a_way_out(env_id: str, message: str, part: str) -> None:
+@pytest.mark.parametrize("backend", ["wrappers", "gym-async", "ale"])
+def test_a_name_that_cannot_work_gets_one_line_with_a_way_out(env_id: str, message: str, backend: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        make_envs(Config(env_id=env_id, envs=part))
+        make_envs(Config(env_id=env_id, envs=backend))
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("part", ["ale", "console"])
-def test_atari_parts_refuse_other_environments(part: str) -> None:
+@pytest.mark.parametrize("backend", ["ale", "console"])
+def test_atari_backends_refuse_other_environments(backend: str) -> None:
     with pytest.raises(ConfigError, match="plays Atari only, got 'CartPole-v1'; hint: use --envs gym-sync"):
-        make_envs(Config(env_id="CartPole-v1", envs=part))
+        make_envs(Config(env_id="CartPole-v1", envs=backend))
 
 
 def test_a_console_that_cannot_be_loaded_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dqnitro.atari", None)
-    with pytest.raises(ConfigError, match=r"console part cannot be loaded .* hint: use --envs ale"):
+    with pytest.raises(ConfigError, match=r"console .*cannot be loaded .* hint: use --envs ale"):
         make_envs(Config(envs="console"))
 
 
@@ -103,7 +103,7 @@ def test_other_action_spaces_are_refused() -> None:
         (Box(0.0, 1.0, (60, 70, 1), np.float32), "image"),
     ],
 )
-def test_what_is_a_picture_and_what_a_vector(space: gym.Space, kind: str) -> None:
+def test_what_is_an_image_and_what_a_vector(space: gym.Space, kind: str) -> None:
     assert space_kind(space, "x") == kind
 
 
@@ -111,12 +111,12 @@ def test_what_is_a_picture_and_what_a_vector(space: gym.Space, kind: str) -> Non
     ("space", "message"),
     [
         (Dict({"a": Discrete(2)}), "observation space Dict"),
-        (Box(0, 255, (4, 84, 84), np.uint8), r"images of shape \(4, 84, 84\).*frame_stack stacks them"),
+        (Box(0, 255, (4, 84, 84), np.uint8), r"images of shape \(4, 84, 84\).*which frame_stack stacks"),
         (Box(0, 255, (2, 3, 84, 84), np.uint8), r"observations of shape \(2, 3, 84, 84\)"),
         (Box(-np.inf, np.inf, (84, 84), np.float32), "without bounds"),
     ],
 )
-def test_observations_that_are_not_understood_are_refused(space: gym.Space, message: str) -> None:
+def test_observations_that_are_not_supported_are_refused(space: gym.Space, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         space_kind(space, "x")
 
@@ -164,9 +164,9 @@ def test_actions_that_begin_at_five_are_numbered_from_zero() -> None:
     assert envs.recv().reward_t.tolist() == [7]
 
 
-@pytest.mark.parametrize("part", ["wrappers", "gym-sync", "gym-async"])
-def test_rewards_may_be_any_single_number(part: str) -> None:
-    envs = make_envs(Config(env_id="TinyOddRewards-v0", envs=part, clip_rewards=False))
+@pytest.mark.parametrize("backend", ["wrappers", "gym-sync", "gym-async"])
+def test_rewards_may_be_any_single_number(backend: str) -> None:
+    envs = make_envs(Config(env_id="TinyOddRewards-v0", envs=backend, clip_rewards=False))
     envs.reset()
     rewards = []
     for _ in range(4):
@@ -206,8 +206,8 @@ def test_a_module_is_imported_for_its_environment(tmp_path: Path, monkeypatch: p
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     assert env_kind("their_games:Theirs-v0") == "image"
-    for part in ("wrappers", "gym-async"):
-        envs = make_envs(Config(env_id="their_games:Theirs-v0", envs=part))
+    for backend in ("wrappers", "gym-async"):
+        envs = make_envs(Config(env_id="their_games:Theirs-v0", envs=backend))
         assert envs.reset()[0, -1, 0, 0] == 7
         assert envs.spec.obs_shape == (4, 84, 84) and envs.spec.frames_per_step == 1
         envs.close()

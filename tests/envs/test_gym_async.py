@@ -55,8 +55,8 @@ def test_an_exception_in_a_worker_arrives_with_its_traceback() -> None:
 
 
 def test_an_exception_in_the_same_process_is_the_users_own() -> None:
-    for part in ("wrappers", "gym-sync"):
-        envs = make_envs(Config(env_id="TinyRaises-v0", envs=part))
+    for backend in ("wrappers", "gym-sync"):
+        envs = make_envs(Config(env_id="TinyRaises-v0", envs=backend))
         envs.reset()
         envs.send(np.zeros(1, np.int64))
         envs.recv()

@@ -1,4 +1,4 @@
-"""Every rung keeps its promise: `exact` bit for bit, `close` within tolerance and without bias, `learning` runs and differs."""
+"""Every rung keeps its promise: `exact` bit for bit, `close` within tolerance and unbiased, `learning` differs."""
 
 import functools
 from typing import Any
@@ -13,8 +13,8 @@ from dqnitro.ladder import RUNGS
 from dqnitro.session import train
 
 UPDATES = 24
-# Adam turns the sign of a tiny gradient into a whole step, so rounding shows as up to UPDATES * learning_rate per parameter;
-# what counts is the function: values over real observations. bfloat16 has 8 bits of mantissa.
+# Adam turns the sign of a tiny gradient into a whole step, so rounding can change a parameter by up to
+# UPDATES * learning_rate. Therefore the Q-values of real observations are compared. bfloat16 has 8 bits of mantissa.
 TOLERANCE = {
     "fused-adam": 1e-4,
     "channels-last": 1e-4,
@@ -31,7 +31,7 @@ TOLERANCE = {
     "play-on-cpu": 1e-4,
     "play-on-second-gpu": 1e-4,
     "own-kernels": 1e-2,
-}  # seen: 2e-8, 2e-8, 2e-8, 3e-3
+}
 ON_GPU = (
     "pinned-copies",
     "play-on-cpu",
@@ -44,31 +44,28 @@ ON_GPU = (
     "own-kernels",
 )  # promised for a learner on a GPU
 NO_GPU = "there is no GPU here that torch can use"
-# Learning rungs are asked whether they change the run at all, and for that a small batch and a small layer do.
+# Learning rungs only have to change the run, for which a small batch and a small layer are enough.
 SMALL = {"batch_size": 8, "hidden_units": 32, "first_fill_steps": 50, "max_steps": 62}
-# Pong has no lives, and no reward that clipping would change. Double DQN differs only where the two networks disagree.
+# Pong has no lives, and clipping does not change its rewards. Double DQN differs only if the two networks disagree.
 OTHERWISE = {
-    "all-on-gpu": {"max_steps": 4_000},  # 256 machines: 16 vector steps
+    "all-on-gpu": {"max_steps": 4_000},  # 256 consoles: 16 vector steps
     "own-kernels": {
         "runner": "hybrid",
         "envs": "console",
         "replay": "frames",
         "wrappers": ("no-grad", "fused-adam", "bfloat16"),
     },
-    # Acting on older weights shows only where the network acts at all, and is quick to change its mind.
+    # Acting on older weights matters only if the network acts at all and its weights change quickly.
     "processes": {"epsilon_start": 0.02, "learning_rate": 1e-3, "max_steps": 74},
     "double": {"batch_size": 32, "hidden_units": 128, "max_steps": 74},
     "no-episodic-life": {"env_id": "breakout", "episodic_life": True},
-    "no-clipping": {
-        "env_id": "ms_pacman",
-        "first_fill_steps": 80,
-        "max_steps": 104,
-    },  # the first dot comes after 65 steps
+    # The first dot is eaten after 65 steps.
+    "no-clipping": {"env_id": "ms_pacman", "first_fill_steps": 80, "max_steps": 104},
 }
 
 
 def base(name: str | None = None, device: str = "cpu") -> Config:
-    """What the rung is put on."""
+    """The config that the rung is applied to."""
     config = recipes.baseline("pong")
     config = config.replace(
         first_fill_steps=80, max_steps=80 + UPDATES, replay_capacity=95, target_sync_steps=7, seed=5
@@ -101,13 +98,13 @@ def here(name: str, device: str = "cpu") -> None:
 
 @pytest.fixture(autouse=True)
 def same_kernels(monkeypatch):
-    """cuDNN may add gradients in any order, and in TF32; the promise is about the rung alone."""
+    """cuDNN may sum gradients in any order and in TF32; the promise is only about the rung."""
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def kept(promise: str) -> list[Any]:
-    """Rungs and where they are tried: on the CPU, and on a GPU what has to be the same function there."""
+    """Rungs and the devices to test them on: the CPU, and a GPU for those that promise the same function there."""
     names = [r.name for r in RUNGS.values() if r.promise == promise]
     on_cpu = [pytest.param(n, "cpu", id=n) for n in names if n not in ON_GPU]
     on_gpu = [n for n in names if n in ON_GPU or promise != "learning"]

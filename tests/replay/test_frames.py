@@ -43,7 +43,7 @@ def test_frames_returns_the_batches_of_the_list(n_envs, stack, n_step, seed, per
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-def test_stacks_gathered_with_channels_innermost_are_the_same_but_for_their_order_in_memory(n_step):
+def test_channels_last_stacks_differ_only_in_memory_order(n_step):
     stream = fakes.Stream(3, 4, 5)
     plain, last = (FrameReplay(60, stream.spec, n_step, 0.9, "cpu", wish) for wish in (False, True))
     for replay in (plain, last):
@@ -62,21 +62,22 @@ def test_stacks_gathered_with_channels_innermost_are_the_same_but_for_their_orde
     assert blank > 100, "no stack reached over the start of a game"
 
 
-def test_the_wish_for_channels_innermost_is_passed_over_where_it_cannot_be_granted():
+def test_channels_last_is_ignored_where_it_is_not_supported():
     for stack in (1, 2, 3):
         spec = fakes.spec(1, stack) if stack > 1 else fakes.EnvSpec(1, 4, (1, 2, 2), np.dtype(np.uint8), 1, 4, True)
         replay = FrameReplay(10, spec, 1, 0.9, "cpu", channels_last=True)
         assert replay.gather(np.zeros(2, int), np.zeros(2, int)).obs_tm1.is_contiguous()
 
 
-def test_a_learner_that_wants_channels_innermost_gets_them_from_either_replay():
+def test_channels_last_comes_from_either_replay():
     for prioritized in (False, True):
         config = Config(
             env_id="pong", replay="frames", replay_capacity=100, first_fill_steps=50, prioritized=prioritized
         )
         for wrappers, strides in ((("no-grad",), (16, 4, 2, 1)), (("no-grad", "channels-last"), (16, 1, 8, 4))):
             replay = make_replay(config.replace(wrappers=wrappers), fakes.spec(1, 4), "cpu")
-            assert replay.gather(np.zeros(2, int), np.zeros(2, int)).obs_tm1.stride() == strides  # type: ignore[attr-defined]
+            assert isinstance(replay, FrameReplay)
+            assert replay.gather(np.zeros(2, int), np.zeros(2, int)).obs_tm1.stride() == strides
 
 
 def test_n_step_sums_by_hand_across_the_seam():

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import fakes
+from dqnitro.replay.frames import TRUNCATED
 from dqnitro.replay.prioritized import PrioritizedReplay, SumTree
 
 
@@ -83,7 +84,7 @@ def test_only_complete_transitions_inside_the_window_are_sampled(n_step):
         offered = set(zip(envs.tolist(), slots.tolist(), strict=True))
         allowed = {
             (e, p % replay.slots) for e in range(3) for p in range(oldest[e], oldest[e] + sizes[e])
-            if not replay._flags[p % replay.slots, e] & 2
+            if not replay._flags[p % replay.slots, e] & TRUNCATED
         }  # fmt: skip
         assert offered == allowed
         sample = replay.sample(8, rng, 0.5)
@@ -91,7 +92,7 @@ def test_only_complete_transitions_inside_the_window_are_sampled(n_step):
         replay.update_priorities(sample.ids, torch.from_numpy(rng.random(8)))
 
 
-def test_errors_of_overwritten_places_are_dropped():
+def test_errors_of_overwritten_slots_are_dropped():
     replay = filled(alpha=1.0, ticks=5)
     ids = np.stack([np.array([0]), np.array([0])])
     stream = fakes.Stream(1, 2, 3, p_end=0.0, p_cut=0.0, p_life=0.0)

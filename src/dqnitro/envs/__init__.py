@@ -1,4 +1,4 @@
-"""Environments: `make_envs(config)` gives the part that the config names. See docs/environments.md."""
+"""Environments: `make_envs(config)` makes the environment backend that the config names. See docs/environments.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "make_watched_envs",
 ]
 
-# gymnasium, cv2 and ale_py take most of a second to import, so that happens inside the functions.
+# gymnasium, cv2 and ale_py take most of a second to import, so functions import them when they are called.
 
 
 def make_envs(config: Config) -> Envs:
@@ -41,7 +41,7 @@ def make_envs(config: Config) -> Envs:
 
 
 def env_kind(env_id: str) -> Literal["atari", "image", "vector"]:
-    """What a network for `env_id` has to look at. An environment that is no Atari game is made once to find out."""
+    """What a network for `env_id` observes. An environment that is not an Atari game is made once to find out."""
     if atari_game(env_id) is not None:
         return "atari"
     from dqnitro.envs.generic import find_spec, make_gym_env
@@ -53,11 +53,11 @@ def env_kind(env_id: str) -> Literal["atari", "image", "vector"]:
 
 
 def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) -> tuple[Envs, float]:
-    """One environment whose pictures go to `on_frame` as RGB arrays, and how many pictures make a second.
+    """One environment whose frames go to `on_frame` as RGB arrays, and the number of frames per second.
 
-    It plays what environment 0 of `make_envs(config)` plays. Atari shows every console frame (60 a second, also those
-    that the agent skips); other environments show what `render()` gives after each reset and step, and must support
-    render_mode="rgb_array".
+    It plays the same games as environment 0 of `make_envs(config)`. Atari shows every console frame (60 per second,
+    also those that the agent skips). Other environments show what `render()` returns after each reset and step; they
+    must support render_mode="rgb_array".
     """
     config = config.replace(n_envs=1)
     game = atari_game(config.env_id)
@@ -70,12 +70,12 @@ def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) ->
 
 
 def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Games]:
-    """Those of `ale` or of the console, whose environments can be in several parts."""
+    """The environments of `ale` or of the console; the console's can be divided into several groups (`parts`)."""
     from dqnitro.envs.ale import make_ale_engine, make_console_engines
     from dqnitro.envs.bookkeeping import Games
 
     if game is None:
-        env_kind(config.env_id)  # a name that nobody knows is the likelier mistake, and has the better message
+        env_kind(config.env_id)  # an unknown name is the likelier mistake, and its error is more helpful
         raise ConfigError(f"--envs {config.envs} plays Atari only, got {config.env_id!r}", "use --envs gym-sync")
     engines = [make_ale_engine(game, config)] if config.envs == "ale" else make_console_engines(game, config, parts)
     each = config.replace(n_envs=config.n_envs // parts)
@@ -83,7 +83,7 @@ def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Gam
 
 
 def _wrapped(
-    config: Config, game: str | None, part: str, on_frame: Callable[[np.ndarray], None] | None = None
+    config: Config, game: str | None, backend: str, on_frame: Callable[[np.ndarray], None] | None = None
 ) -> Games:
     from dqnitro.envs.bookkeeping import Games
     from dqnitro.envs.serial import SerialEngine
@@ -94,12 +94,12 @@ def _wrapped(
 
         spec = find_spec(config.env_id)
     env_fns = [functools.partial(_one_env, config, game, spec, i, on_frame) for i in range(config.n_envs)]
-    if part == "wrappers":
+    if backend == "wrappers":
         engine = SerialEngine(env_fns)
     else:
         from dqnitro.envs.gym_vector import AsyncEngine, SyncEngine
 
-        engine = SyncEngine(env_fns) if part == "gym-sync" else AsyncEngine(env_fns)
+        engine = SyncEngine(env_fns) if backend == "gym-sync" else AsyncEngine(env_fns)
     frames_per_step = config.frame_skip if game is not None else 1
     return Games(engine, config, is_image=len(engine.obs_shape) == 3, frames_per_step=frames_per_step)
 

@@ -30,8 +30,8 @@ CONSOLE_HZ = 60
 class AtariFrames(gym.Env):
     """A step is one console frame; the observation is the grey screen (210 x 160 for most games).
 
-    ale-py's own Gymnasium environment is not used because it hashes the seed before the console gets it, and the C++
-    vector environment does not: the two could never play the same game.
+    ale-py's own Gymnasium environment is not used because it hashes the seed before the console gets it and the C++
+    vector environment does not, so the two could never play the same game.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AtariFrames(gym.Env):
         return [action.name for action in self.actions]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """With a seed the game depends on nothing before it; 90 ms, as ale-py takes a seed only by loading the ROM."""
+        """With a seed, the game depends on nothing before it. It costs 90 ms: ale-py takes a seed only with a ROM."""
         if seed is not None:
             self.ale.setInt("random_seed", seed)
             self.ale.loadROM(self.rom)
@@ -79,9 +79,9 @@ def make_atari_env(
     on_frame: Callable[[np.ndarray], None] | None = None,
     clip_rewards: bool = False,
 ) -> gym.Env:
-    """The wrapped game that `config` describes, with rewards as they are unless `clip_rewards`.
+    """The wrapped game that `config` describes, with unclipped rewards unless `clip_rewards`.
 
-    Every reset needs a seed. `on_frame` gets each console frame (60 a second) as RGB, those of the no-ops too.
+    Every reset needs a seed. `on_frame` gets each console frame (60 per second) as RGB, also those of the no-ops.
     """
     env: gym.Env = AtariFrames(game, config.sticky_actions, config.full_actions, on_frame)
     pressed = 0

@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with discrete actions, brought to one of two shapes: vectors or stacked grey images."""
+"""Any Gymnasium environment with discrete actions, converted to one of two shapes: vectors or stacked grey images."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dqnitro.envs.names import unknown_env
 from dqnitro.envs.wrappers import EpisodicLife, FrameStack, StepResult, Warp
 from dqnitro.errors import ConfigError
 
-# A box with fewer pixels on a side than this (a board, a 7x7 map) is no picture: shrinking would only blur it.
+# A box with fewer pixels per side (a board, a 7x7 map) is not an image: downscaling would only blur it.
 SMALLEST_IMAGE = 16
 
 
 def make_gym_env(spec: Any, config: Config, on_frame: Callable[[np.ndarray], None] | None = None) -> gym.Env:
-    """The environment of a Gymnasium spec, checked and brought to shape. Rewards are as they are.
+    """The environment of a Gymnasium spec, checked and converted. Rewards are unchanged.
 
-    `on_frame` gets what `render()` shows (RGB) after every reset and step.
+    `on_frame` gets the result of `render()` (RGB) after every reset and step.
     """
     env = _construct(spec)
     if on_frame is not None:
@@ -42,13 +42,13 @@ def find_spec(env_id: str) -> Any:
     """Gymnasium's spec of `env_id`; `module:EnvId` imports the module first, which registers the environment."""
     module = env_id.partition(":")[0] if ":" in env_id else None
     try:
-        # The spec is looked up here and carried into worker processes whole: what the parent registered works there.
+        # The spec is looked up here and sent to worker processes as a whole, so what the parent registered works there.
         if module is not None:
             __import__(module)
         return gym.spec(env_id.rpartition(":")[2])
     except ModuleNotFoundError as e:
         if e.name is None or module is None or not (module + ".").startswith(e.name + "."):
-            raise  # the user's module exists, and itself misses something: they need the traceback
+            raise  # the user's module exists but one of its imports is missing: they need the traceback
         raise ConfigError(f"no module named {module!r} for environment {env_id!r}", "is it on PYTHONPATH?") from e
     except (gym.error.UnregisteredEnv, gym.error.Error) as e:
         raise unknown_env(env_id) from e
@@ -62,7 +62,7 @@ def _construct(spec: Any, **kwargs: Any) -> gym.Env:
 
 
 def _with_pictures(spec: Any, env: gym.Env) -> gym.Env:
-    # Gymnasium only warns of a mode that an environment does not have, and then fails in the user's constructor.
+    # Gymnasium only warns about an unsupported mode and then fails in the user's constructor.
     modes = env.metadata.get("render_modes", [])
     env.close()
     if "rgb_array" not in modes:
@@ -75,17 +75,17 @@ def check_actions(space: gym.Space, env_id: str) -> None:
     if not isinstance(space, Discrete):
         raise ConfigError(
             f"{env_id} has the action space {space}, DQN needs Discrete",
-            "choose another environment, or wrap it so that it takes one of n numbered actions",
+            "choose another environment, or wrap it so that its actions are Discrete(n)",
         )
     if space.n < 2:
-        raise ConfigError(f"{env_id} has {space.n} action", "there is nothing to choose, so nothing to learn")
+        raise ConfigError(f"{env_id} has {space.n} action", "DQN needs at least two")
 
 
 def space_kind(space: gym.Space, env_id: str) -> Literal["image", "vector"]:
-    """What the observations will be treated as, or ConfigError with the space that came."""
+    """How the observations will be treated; ConfigError if the space is not supported."""
     if isinstance(space, Discrete):
         return "vector"
-    supported = "Box vectors, Box images (HxW, HxWx1, HxWx3, 1xHxW, 3xHxW) and Discrete are understood"
+    supported = "Box vectors, Box images (HxW, HxWx1, HxWx3, 1xHxW, 3xHxW) and Discrete are supported"
     if not isinstance(space, Box):
         raise ConfigError(f"{env_id} has the observation space {_short(space)}", supported)
     sides = sorted(space.shape)[-2:]
@@ -94,20 +94,20 @@ def space_kind(space: gym.Space, env_id: str) -> Literal["image", "vector"]:
     if len(space.shape) == 3 and _channel_axis(space.shape) is None:
         raise ConfigError(
             f"{env_id} has images of shape {space.shape}",
-            f"{supported}; give single frames, frame_stack stacks them",
+            f"{supported}; return single frames, which frame_stack stacks",
         )
     if len(space.shape) > 3:
         raise ConfigError(f"{env_id} has observations of shape {space.shape}", supported)
     if space.dtype != np.uint8 and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
         raise ConfigError(
             f"{env_id} has {space.dtype} images without bounds",
-            "give its Box a finite low and high, which become black and white",
+            "give its Box a finite low (black) and high (white)",
         )
     return "image"
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int | None:
-    # Channels last wins where both would fit, as in Gymnasium's own image wrappers.
+    # Channels last wins if both fit, as in Gymnasium's own image wrappers.
     return 2 if shape[2] in (1, 3) else 0 if shape[0] in (1, 3) else None
 
 
@@ -117,7 +117,7 @@ def _short(space: gym.Space) -> str:
 
 
 class ZeroBasedActions(gym.Wrapper):
-    """Discrete(3, start=5) takes 5, 6, 7; a network says 0, 1, 2."""
+    """Discrete(3, start=5) takes 5, 6, 7; a network chooses 0, 1, 2."""
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
@@ -130,7 +130,7 @@ class ZeroBasedActions(gym.Wrapper):
 
 
 class Watched(gym.Wrapper):
-    """Hand every rendered picture to `on_frame`."""
+    """Pass every rendered frame to `on_frame`."""
 
     def __init__(self, env: gym.Env, on_frame: Callable[[np.ndarray], None]) -> None:
         super().__init__(env)
@@ -174,7 +174,7 @@ class FlatFloats(gym.ObservationWrapper):
 
 
 class Grey(gym.ObservationWrapper):
-    """Any of the supported image layouts as uint8 height x width; colours weighed as the eye does (Rec. 601)."""
+    """Any of the supported image layouts as uint8 height x width; colours are weighted by Rec. 601."""
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
@@ -202,7 +202,7 @@ class Grey(gym.ObservationWrapper):
 
 
 def frames_per_second(env_id: str) -> float:
-    """The speed that the environment says it should be shown at; 30 where it says nothing."""
+    """Frames per second that the environment declares for rendering; 30 if it declares none."""
     env = _construct(find_spec(env_id))
     fps = env.metadata.get("render_fps") or 30
     env.close()

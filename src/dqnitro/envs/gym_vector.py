@@ -1,4 +1,4 @@
-"""Gymnasium's own vector environments as engines: SyncVectorEnv (a loop) and AsyncVectorEnv (a process each)."""
+"""Gymnasium's own vector environments as engines: SyncVectorEnv (a loop) and AsyncVectorEnv (one process each)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from dqnitro.envs.bookkeeping import Outcome
 from dqnitro.envs.serial import EnvFn, Plan
 
-CLOSE_TIMEOUT_S = 2.0  # what a worker in the middle of a step gets to finish it
+CLOSE_TIMEOUT_S = 2.0  # for a worker to finish its current step
 
 
 class EnvCrashed(RuntimeError):
-    """An environment failed in its process; the message ends with the traceback from there."""
+    """An environment failed in its process; the message ends with its traceback."""
 
 
 class SyncEngine:
-    """Plays in `recv`, in this process."""
+    """Steps all environments in `recv`, in this process."""
 
     _vec: Any
 
@@ -42,8 +42,8 @@ class SyncEngine:
         return SyncVectorEnv(env_fns, autoreset_mode=AutoresetMode.NEXT_STEP)
 
     def begin(self, games: np.ndarray, actions: Sequence[np.ndarray]) -> np.ndarray:
-        # The vector environment must see the last step of each game itself, or it would not know of an end and not
-        # reset after it. An environment without a step to play idles in that tick.
+        # The vector environment itself must make the last step of each game; otherwise it would not notice that the
+        # game ended, and would not reset it. An environment without a step to make idles in that vector step.
         plans = [Plan(int(g), a[:-1], idle=len(a) == 0) for g, a in zip(games, actions, strict=True)]
         if all(plan.idle for plan in plans):
             plans = [plan._replace(idle=False) for plan in plans]
@@ -69,11 +69,11 @@ class SyncEngine:
 
 
 class AsyncEngine(SyncEngine):
-    """Plays from `send` on, each environment in a process of its own; observations come back through shared memory."""
+    """Steps from `send` on, each environment in its own process; observations come back through shared memory."""
 
     def _make(self, env_fns: Sequence[EnvFn]) -> Any:
-        # Forked workers start in milliseconds and see all that this process registered; elsewhere (macOS, Windows) they
-        # start anew, and what they need of the parent travels inside env_fn.
+        # Forked workers start in milliseconds and have everything that this process registered. On macOS and Windows
+        # they start as new processes, and env_fn carries what they need of the parent.
         context = "fork" if sys.platform == "linux" else None
         try:
             return AsyncVectorEnv(
@@ -83,7 +83,7 @@ class AsyncEngine(SyncEngine):
                 autoreset_mode=AutoresetMode.NEXT_STEP,
             )
         except (EOFError, ConnectionError) as e:
-            raise EnvCrashed("an environment's process died while it started; its output is above") from e
+            raise EnvCrashed("the process of an environment died while starting; its output is above") from e
 
     def begin(self, games: np.ndarray, actions: Sequence[np.ndarray]) -> np.ndarray:
         with _DeathsExplained(self._vec):
@@ -103,7 +103,7 @@ class AsyncEngine(SyncEngine):
                 self._vec.step_wait(timeout=CLOSE_TIMEOUT_S)
             self._vec.close()
         except (EOFError, OSError, EnvCrashed, multiprocessing.TimeoutError):
-            self._vec.closed = True  # or its __del__ would wait for workers that are gone
+            self._vec.closed = True  # otherwise its __del__ would wait for workers that are gone
         finally:
             for process in self._vec.processes:
                 if process.is_alive():
@@ -112,7 +112,7 @@ class AsyncEngine(SyncEngine):
 
 
 class _InWorker:
-    """Makes an environment; in a worker process it also sees to signals and tracebacks."""
+    """Makes an environment; in a worker process it also sets up signals and tracebacks."""
 
     def __init__(self, env_fn: EnvFn, index: int) -> None:
         self.env_fn = env_fn
@@ -120,9 +120,9 @@ class _InWorker:
         self.parent = os.getpid()
 
     def __call__(self) -> gym.Env:
-        # Gymnasium also calls this once in the parent, to look at the spaces.
+        # Gymnasium also calls this once in the parent, to read the spaces.
         if os.getpid() != self.parent:
-            # Ctrl-C reaches the whole process group. The parent decides what happens then; workers play on.
+            # Ctrl-C reaches the whole process group. The parent decides what happens; workers continue.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         return _TracebackCarrier(self.env_fn(), self.index)
@@ -152,7 +152,7 @@ class _TracebackCarrier(gym.Wrapper):
 
 
 class _DeathsExplained:
-    """A worker that was killed shows only as a closed pipe; say which one it was and how it ended."""
+    """A killed worker shows only as a closed pipe; this adds which one it was and its exit code."""
 
     def __init__(self, vec: Any) -> None:
         self.vec = vec
@@ -163,7 +163,7 @@ class _DeathsExplained:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if isinstance(error, EOFError | BrokenPipeError | ConnectionResetError):
             processes = self.vec.processes
-            # A dying process closes its pipes a moment before its exit code is there.
+            # A dying process closes its pipes a moment before its exit code is available.
             for sentinel in multiprocessing.connection.wait([p.sentinel for p in processes], timeout=1.0):
                 next(p for p in processes if p.sentinel == sentinel).join(timeout=5.0)
             dead = [

@@ -1,4 +1,4 @@
-"""What a person may call a game, and what is meant by it."""
+"""The names that users may give a game, and the game that they mean."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 
 from dqnitro.errors import ConfigError
 
-# These cartridges have no mode for one player, so there is nothing to learn alone.
+# These cartridges have no mode for one player.
 TWO_PLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
 
 
@@ -21,9 +21,9 @@ def atari_games() -> list[str]:
 
 
 def atari_game(env_id: str) -> str | None:
-    """The Atari game that `env_id` means, or None: `pong`, `Pong`, `ALE/Pong-v5`, `PongNoFrameskip-v4` are one.
+    """The Atari game that `env_id` means, or None: `pong`, `Pong`, `ALE/Pong-v5`, `PongNoFrameskip-v4` are the same.
 
-    Only the game is taken from such an id; frame skip, sticky actions and all else come from the config.
+    Only the game is taken from such an id; frame skip, sticky actions and everything else come from the config.
     """
     if ":" in env_id or _is_foreign(env_id):
         return None
@@ -33,7 +33,7 @@ def atari_game(env_id: str) -> str | None:
 
 
 def unknown_env(env_id: str) -> ConfigError:
-    """The error for a name that is neither a game nor a registered environment, with the nearest names."""
+    """The error for a name that is neither a game nor a registered environment, with similar names."""
     import gymnasium as gym
 
     if env_id in TWO_PLAYER_ONLY:
@@ -64,7 +64,7 @@ def _is_ale(entry_point: object) -> bool:
 
 
 def _is_foreign(env_id: str) -> bool:
-    # A user may register a `Pong-v1` of their own; an id that Gymnasium knows and ale-py did not register is theirs.
+    # A user may register their own `Pong-v1`: an id that Gymnasium knows and ale-py did not register is theirs.
     import gymnasium as gym
 
     spec = gym.registry.get(env_id)

@@ -1,4 +1,4 @@
-"""One environment after the other in a Python loop: the slow twin that the faster engines are compared with."""
+"""One environment after the other in a Python loop: the reference implementation of the faster engines."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ EnvFn = Callable[[], gym.Env]
 
 
 class Plan(NamedTuple):
-    """Where the next reset is to go instead of to the next game."""
+    """The game, and the actions in it, to which the next reset goes instead of the next game."""
 
     game: int
     actions: np.ndarray
-    idle: bool = False  # the step after it plays nothing and shows the same again
+    idle: bool = False  # the step after it does nothing and returns the same observation
 
 
 class SeededGames(gym.Wrapper):
-    """Every `reset()` begins the next game with that game's own seed; ints, arrays and such become plain numbers.
+    """Every `reset()` starts the next game with that game's own seed; rewards become floats.
 
-    Gymnasium's vector environments reset by themselves and pass no seed, so the numbering has to live in here. Info is
-    dropped but for `life_lost`: Gymnasium's merging of infos costs more than a CartPole step.
+    Gymnasium's vector environments reset by themselves and pass no seed, so games are numbered here. Info is dropped
+    except for `life_lost`: merging infos in Gymnasium costs more than a CartPole step.
     """
 
     def __init__(self, env: gym.Env, run_seed: int, index: int) -> None:
@@ -57,7 +57,7 @@ class SeededGames(gym.Wrapper):
 
 
 def as_number(reward: Any) -> float:
-    """Rewards come as ints, NumPy numbers and arrays of one element; anything else is the environment's mistake."""
+    """Rewards may be ints, NumPy numbers and arrays of one element; anything else is an error of the environment."""
     if isinstance(reward, float | int):
         return float(reward)
     array = np.asarray(reward, np.float64)
@@ -67,7 +67,7 @@ def as_number(reward: Any) -> float:
 
 
 class SerialEngine:
-    """Plays in `recv`, in this process."""
+    """Steps all environments in `recv`, in this process."""
 
     def __init__(self, env_fns: Sequence[EnvFn]) -> None:
         self._envs: list[Any] = [fn() for fn in env_fns]
@@ -83,7 +83,7 @@ class SerialEngine:
         obs = np.empty((len(self._envs), *self.obs_shape), self.obs_dtype)
         self._ended[:] = False
         for i, env in enumerate(self._envs):
-            # The last action is stepped here and not by the plan, to learn whether it ended the game.
+            # The last action is stepped here and not by the plan, to know whether it ended the game.
             env.plan = Plan(int(games[i]), actions[i][:-1])
             obs[i], _ = env.reset()
             for action in actions[i][-1:]:

@@ -1,8 +1,8 @@
-"""The Atari wrappers, each on its own: plain, slow, and the oracle of every faster part.
+"""The Atari wrappers: plain, slow, and the reference implementation of every faster environment backend.
 
-Put together by `atari.make_atari_env` they give byte for byte what ale-py's C++ AtariVectorEnv gives. Where that
+`atari.make_atari_env` combines them to what ale-py's C++ AtariVectorEnv does, byte for byte. Comments say where that
 differs from the wrappers in the literature (FIRE before the no-ops, 0 to 29 of them, zeros in a new stack, stale
-screens after an early end) the comment says so. A wrapper reads only what Gymnasium defines, plus `info["lives"]`.
+screens after an early end). A wrapper reads only what Gymnasium defines, plus `info["lives"]`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ StepResult = tuple[Any, Any, bool, bool, dict[str, Any]]
 
 
 class FireReset(gym.Wrapper):
-    """Press FIRE for one frame at the start of a game that has FIRE; some games wait for it for ever."""
+    """Press FIRE for one frame at the start of a game that has FIRE; some games wait for it forever."""
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
@@ -33,7 +33,7 @@ class FireReset(gym.Wrapper):
 
 
 class NoopReset(gym.Wrapper):
-    """Begin a game with k idle frames, k drawn evenly from 0 to noop_max-1 by the seed of the reset.
+    """Start a game with k no-op frames; the seed of the reset draws k uniformly from 0 to noop_max-1.
 
     A FIRE pressed before counts as one of them (`pressed`).
     """
@@ -50,16 +50,16 @@ class NoopReset(gym.Wrapper):
         for _ in range(draw_noops(seed, self.noop_max) - self.pressed):
             obs, _, terminated, truncated, info = self.env.step(0)
             if terminated or truncated:
-                # The console alone is reset: FIRE is not pressed again, as in ale-py.
+                # Reset only the console: FIRE is not pressed again, as in ale-py.
                 obs, info = self.unwrapped.reset()
         return obs, info
 
 
 def draw_noops(seed: int, noop_max: int) -> int:
-    """An even integer in 0..noop_max-1 as C++ draws it: std::mt19937(seed) and Lemire's multiply-and-reject."""
+    """A uniform integer in 0..noop_max-1 as C++ draws it: std::mt19937(seed) and Lemire's multiply-and-reject."""
     if noop_max <= 1:
         return 0
-    # The legacy generator on purpose: its raw stream is std::mt19937's; the new ones seed differently.
+    # The legacy generator on purpose: its raw stream is that of std::mt19937; the new ones seed differently.
     stream = np.random.RandomState(seed)
     while True:
         product = int.from_bytes(stream.bytes(4), "little") * noop_max
@@ -68,7 +68,7 @@ def draw_noops(seed: int, noop_max: int) -> int:
 
 
 class FrameLimit(gym.Wrapper):
-    """Cut a game off after `max_frames` frames, counted from the end of the reset (no-ops do not count)."""
+    """Truncate a game after `max_frames` frames, counted from the end of the reset (no-ops do not count)."""
 
     def __init__(self, env: gym.Env, max_frames: int) -> None:
         super().__init__(env)
@@ -88,8 +88,8 @@ class FrameLimit(gym.Wrapper):
 class MaxAndSkip(gym.Wrapper):
     """Repeat an action for `skip` frames; observe the last one, or the maximum of the last two (removes flicker).
 
-    ale-py stops at an end *before* it looks at the screen, and pools in place. The observation of a game's last step is
-    therefore made of what the two buffers still hold. It is copied here because a learner sees those observations too.
+    When a game ends, ale-py stops *before* it reads the screen, and it pools in place. The observation of a game's last
+    step is therefore what the two buffers still hold. This is reproduced, because a learner sees those observations.
     """
 
     def __init__(self, env: gym.Env, skip: int, max_pool: bool = True) -> None:
@@ -124,10 +124,10 @@ class MaxAndSkip(gym.Wrapper):
 
 
 class EpisodicLife(gym.Wrapper):
-    """Say `info["life_lost"]` when a life went and others are left.
+    """Set `info["life_lost"]` when a life was lost and others are left.
 
-    The game itself goes on, so this must not be `terminated`, after which every vector environment resets; who learns
-    treats it as an end of the return (`Step.terminated`), who plays as nothing.
+    The game itself continues, so this must not be `terminated`, after which every vector environment resets. Learning
+    treats it as the end of the return (`Step.terminated`); playing ignores it.
     """
 
     def __init__(self, env: gym.Env) -> None:
@@ -149,24 +149,24 @@ class EpisodicLife(gym.Wrapper):
 
 
 class ClipReward(gym.RewardWrapper):
-    """Rewards cut to -1..1. For one environment used by itself: the parts clip later, as scores need the whole."""
+    """Clip rewards to -1..1. For a single environment: the backends clip later, because scores need raw rewards."""
 
     def reward(self, reward: Any) -> float:
         return min(1.0, max(-1.0, float(reward)))
 
 
 def shrink(image: np.ndarray, size: int, method: str = "area") -> np.ndarray:
-    """A grey image as size x size. `area` is the average of what each pixel covers, and what the compiled parts do."""
+    """A grey image as size x size. `area` averages what each pixel covers, as the compiled backends do."""
     if method == "pillow":
         from PIL import Image
 
-        # Pillow's bilinear filter grows with the scale, so it leaves no pixel out; OpenCV's looks at four of them.
+        # Pillow's bilinear filter grows with the scale, so it uses every pixel; OpenCV's uses four.
         return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR))
     return cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if method == "area" else cv2.INTER_LINEAR)
 
 
 class Warp(gym.ObservationWrapper):
-    """A grey screen of height x width shrunk to size x size."""
+    """Downscale a grey screen of height x width to size x size."""
 
     def __init__(self, env: gym.Env, size: int, method: str = "area") -> None:
         super().__init__(env)
@@ -181,7 +181,7 @@ class Warp(gym.ObservationWrapper):
 
 
 class FrameStack(gym.Wrapper):
-    """The last `count` frames, the oldest first. A new game begins with zeros: [0, 0, 0, frame]."""
+    """The last `count` frames, the oldest first. A new game starts with zeros: [0, 0, 0, frame]."""
 
     def __init__(self, env: gym.Env, count: int) -> None:
         super().__init__(env)

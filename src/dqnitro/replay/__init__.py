@@ -1,4 +1,4 @@
-"""Where transitions are kept: `plain` (the oracle), `frames` (every frame once), prioritised."""
+"""Where transitions are kept: `plain` (the reference implementation), `frames` (every frame once), prioritised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Replay", "Sample", "check_memory", "make_replay"]
 
 
 def check_memory(needed: float, free: float, capacity: int, where: str) -> None:
-    """Refuse before training what would be killed in the middle of it."""
+    """Refuse a replay that does not fit before training, instead of running out of memory in the middle of it."""
     if needed > 0.9 * free:
         fits = int(capacity * 0.9 * free / needed)
         raise ConfigError(
@@ -32,7 +32,7 @@ def _free_memory(device: str) -> tuple[float, str]:
 
 
 def make_replay(config: Config, spec: EnvSpec, learner_device: str) -> Replay:
-    """The replay a config asks for; ConfigError if it would not fit."""
+    """The replay that a config describes; ConfigError if it does not fit into memory."""
     from dqnitro.replay.frames import FrameReplay, frame_bytes
     from dqnitro.replay.plain import PlainReplay, plain_bytes
     from dqnitro.replay.prioritized import PrioritizedReplay
@@ -45,7 +45,7 @@ def make_replay(config: Config, spec: EnvSpec, learner_device: str) -> Replay:
     check_memory(per_transition * c.replay_capacity, free, c.replay_capacity, where)
     if plain:
         return PlainReplay(c.replay_capacity, spec, c.n_step, c.gamma)
-    # The learner reads pixels in this order; gathering them so saves it a pass over every batch.
+    # The learner reads pixels in this order; gathering them in it saves a pass over every batch.
     last = "channels-last" in c.wrappers
     if c.prioritized:
         return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha, last)

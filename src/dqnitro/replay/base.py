@@ -1,4 +1,10 @@
-"""The replay protocol, and the one way of drawing that all replays share, so that they can be compared draw by draw."""
+"""The replay protocol, and what all replays share, so that they can be compared draw by draw.
+
+The n-step return is implemented five times, for five targets: Python (`plain.py`), NumPy and Numba (`frames.py`,
+`frames_numba.py`), torch on the GPU (`gpu_ring.py`) and Triton (`learn/gpu/triton_forward.py`).
+tests/replay/test_frames.py compares the first three with each other, tests/replay/test_gpu_ring.py the fourth with
+values computed by hand, and tests/own_kernels_checks.py the fifth with the fourth.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +19,7 @@ from dqnitro.envs.base import Step
 
 
 class Sample(NamedTuple):
-    """A batch and where it came from; `ids` go back to `update_priorities`."""
+    """A batch and where it came from; pass `ids` to `update_priorities`."""
 
     batch: Batch
     ids: np.ndarray
@@ -28,7 +34,7 @@ class Replay(Protocol):
         ...
 
     def add(self, actions: np.ndarray, step: Step) -> None:
-        """What the actions on the last observation led to."""
+        """The step that followed these actions on the last observation."""
         ...
 
     def sample(self, batch_size: int, rng: np.random.Generator, beta: float) -> Sample:
@@ -40,7 +46,7 @@ class Replay(Protocol):
         ...
 
     def __len__(self) -> int:
-        """Transitions that can be sampled now."""
+        """Number of transitions that can be sampled now."""
         ...
 
     @property
@@ -56,7 +62,7 @@ class Replay(Protocol):
 def draw_uniform(sizes: np.ndarray, batch_size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """(environment, age rank) pairs, uniform over all transitions of all environments.
 
-    `sizes[e]` is how many transitions environment e has to offer; rank 0 is its oldest. One draw of `rng.integers` a sample.
+    `sizes[e]` is the number of transitions of environment e; rank 0 is the oldest. One `rng.integers` per sample.
     """
     ends = np.cumsum(sizes)
     flat = rng.integers(0, ends[-1], batch_size)
@@ -65,5 +71,5 @@ def draw_uniform(sizes: np.ndarray, batch_size: int, rng: np.random.Generator) -
 
 
 def gamma_powers(gamma: float, n_step: int) -> np.ndarray:
-    """gamma^0 .. gamma^n_step in float32; all replays sum rewards with these, in this order, and so agree bit for bit."""
+    """gamma^0 .. gamma^n_step in float32. All replays sum rewards with these, in this order, to agree bit for bit."""
     return np.array([gamma**k for k in range(n_step + 1)], np.float32)

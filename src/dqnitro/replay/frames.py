@@ -1,15 +1,16 @@
 """`frames`: preallocated rings in which every frame is stored once, as bytes, on the CPU or on the GPU.
 
-Layout. Environment e writes its own ring of `slots` places; logical position p lives in place p % slots.
+Layout. Environment e writes its own ring of `slots` slots; logical position p is in slot p % slots.
 
     position        ... h-2    h-1     h = head[e]
     frame           the newest frame of the observation at that position, written ahead: h holds the current one
-    action, reward  what was done there and what it brought; written when the step is complete, so up to h-1
-    flags           TERMINATED: the step from here ended the return. CUT: a time limit fell here; no step was made
+    action, reward  of the step from there; written when the step is complete, so up to h-1
+    flags           TERMINATED: the step from here ended the return. TRUNCATED: the game was cut off here, no step
     age             frames of this game before this one, up to frame_stack-1: how far the stack reaches back
 
-A stack is gathered from positions p, p-1, ...; those older than `age` are zero, as they were when it was played. When a game
-is over the first frame of the next one overwrites the final frame, which nothing needs; only a time limit spends a place on it.
+A stack is gathered from positions p, p-1, ...; frames older than `age` are zero, as they were during play. When a game
+has terminated, the first frame of the next game overwrites its final frame, which is not needed; only a truncated game
+keeps it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from dqnitro.dqn import Batch
 from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.replay.base import Sample, draw_uniform, gamma_powers
 
-TERMINATED, CUT = 1, 2
+# Bits of `flags`; checkpoints store them.
+TERMINATED = 1
+TRUNCATED = 2
 
 
 class FrameReplay:
@@ -40,18 +43,20 @@ class FrameReplay:
         device: str | torch.device = "cpu",
         channels_last: bool = False,
     ) -> None:
-        """`channels_last` is a wish about the memory order of sampled stacks (their values are the same): it is granted for
-        stacks of four bytes in main memory, on a machine where the lowest byte comes first.
+        """`channels_last` asks for sampled stacks in that memory order (with the same values). It is supported for
+        stacks of four bytes in main memory on little-endian machines, and ignored elsewhere.
         """
-        self._spec, self._n_step, self.device = spec, n_step, torch.device(device)
+        self._spec = spec
+        self._n_step = n_step
+        self.device = torch.device(device)
         self._stack = spec.frame_stack
-        self._kept = capacity // spec.n_envs + n_step - 1  # positions behind the head that may be asked for
+        self._kept = capacity // spec.n_envs + n_step - 1  # positions before the head that may be read
         self.slots = self._kept + self._stack
         n = spec.n_envs
         frame_shape = spec.obs_shape[1:] if self._stack > 1 else spec.obs_shape
         dtype = torch.from_numpy(np.zeros(0, spec.obs_dtype)).dtype
-        # Flat over (slot, env), so that one index selects a frame. `empty` would commit memory lazily and hide an
-        # out-of-memory until the middle of a run; zeros do too on Linux, which is why the caller checks the size first.
+        # Flat over (slot, env), so that one index selects a frame. Linux commits this memory lazily, so running out of
+        # it would show only in the middle of a run; that is why the caller checks the size first.
         self._frames = torch.zeros((self.slots * n, *frame_shape), dtype=dtype, device=self.device)
         self._action = np.zeros((self.slots, n), np.int16)
         self._reward = np.zeros((self.slots, n), np.float32)
@@ -61,9 +66,9 @@ class FrameReplay:
         self._truncated = np.zeros(n, bool)
         self._gamma_power = gamma_powers(gamma, n_step)
         self._envs = np.arange(n)
-        possible = self._stack == 4 and dtype == torch.uint8 and self.device.type == "cpu"
+        supported = self._stack == 4 and dtype == torch.uint8 and self.device.type == "cpu"
         self._gather = self._gather_plain
-        if channels_last and possible and sys.byteorder == "little":
+        if channels_last and supported and sys.byteorder == "little":
             self._gather = self._gather_compiled
             self._gather(np.zeros(1, np.int64), np.zeros(1, np.int64), None)  # compiles now, not at the first sample
 
@@ -85,10 +90,10 @@ class FrameReplay:
         age = np.minimum(self._age[here, envs] + 1, self._stack - 1).astype(np.uint8)
         self._action[here, envs] = actions
         self._reward[here, envs] = step.reward_t
-        cut = step.reset & self._truncated
-        self._flags[here, envs] = np.where(cut, CUT, np.where(step.terminated, TERMINATED, 0))
-        # A reset after a game over moves nothing: its first frame takes the place of the final one.
-        self._head = self._head + (~step.reset | cut)
+        after_truncation = step.reset & self._truncated
+        self._flags[here, envs] = np.where(after_truncation, TRUNCATED, np.where(step.terminated, TERMINATED, 0))
+        # A reset after a terminated game does not move the head: its first frame overwrites the final one.
+        self._head = self._head + (~step.reset | after_truncation)
         self._write_frames(step.obs_t, np.where(step.reset, 0, age).astype(np.uint8))
         self._truncated = step.truncated & ~step.terminated
 
@@ -107,7 +112,7 @@ class FrameReplay:
         sizes, oldest = self._sizes(), self._oldest()
         env, rank = draw_uniform(sizes, batch_size, rng)
         position = oldest[env] + rank
-        while (bad := (self._flags[position % self.slots, env] & CUT) != 0).any():
+        while (bad := (self._flags[position % self.slots, env] & TRUNCATED) != 0).any():
             env[bad], rank[bad] = draw_uniform(sizes, int(bad.sum()), rng)
             position = oldest[env] + rank
         return Sample(self.gather(env, position), np.zeros(0, np.int64))
@@ -125,13 +130,13 @@ class FrameReplay:
         for k in range(self._n_step):
             at = (position + k) % self.slots
             flags = self._flags[at, env]
-            alive &= (flags & CUT) == 0
+            alive &= (flags & TRUNCATED) == 0
             reward += np.where(alive, self._gamma_power[k] * self._reward[at, env], np.float32(0.0))
             length += alive
             discount = np.where(alive, self._gamma_power[k + 1], discount)
-            ended = alive & ((flags & TERMINATED) != 0)
-            discount[ended] = 0.0
-            alive &= ~ended
+            terminated = alive & ((flags & TERMINATED) != 0)
+            discount[terminated] = 0.0
+            alive &= ~terminated
         tensors = (self._action[slot, env].astype(np.int64), reward, discount.astype(np.float32))
         action_t, reward_t, discount_t = (torch.from_numpy(x).to(self.device) for x in tensors)
         w = torch.ones(len(env)) if weight is None else torch.from_numpy(weight.astype(np.float32))
@@ -143,7 +148,7 @@ class FrameReplay:
         if self._stack == 1:
             return self._frames.index_select(0, torch.from_numpy(position % self.slots * n + env).to(self.device))
         back = np.arange(self._stack - 1, -1, -1)
-        # Before a game's first frame the position may be negative; those frames are blanked just below.
+        # Before a game's first frame the position may be negative; those frames are zeroed below.
         where = (position[:, None] - back) % self.slots
         flat = torch.from_numpy((where * n + env[:, None]).reshape(-1)).to(self.device)
         obs = self._frames.index_select(0, flat).view(len(env), *self._spec.obs_shape)
@@ -153,21 +158,22 @@ class FrameReplay:
         return obs
 
     def _gather_compiled(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
-        """The same, with stacks that are stored channels innermost."""
+        """The same, compiled, with stacks stored channels-last."""
         from dqnitro.replay import frames_numba
 
         n = len(env)
         frames = self._frames.view(len(self._frames), -1).numpy()
-        reward, discount, length = np.empty(n, np.float32), np.empty(n, np.float32), np.empty(n, np.int64)
-        frames_numba.returns(
-            self._reward, self._flags, self._gamma_power, env, position, reward, discount, length, TERMINATED, CUT
-        )
+        reward = np.empty(n, np.float32)
+        discount = np.empty(n, np.float32)
+        length = np.empty(n, np.int64)
+        played = (self._reward, self._flags, self._gamma_power)
+        frames_numba.returns(*played, env, position, reward, discount, length, TERMINATED, TRUNCATED)
         channels, height, width = self._spec.obs_shape
 
         def stacks(ahead: np.ndarray) -> Tensor:
             out = np.empty((n, frames.shape[1]), np.uint32)
             frames_numba.stacks(frames, self._age, env, position, ahead, out)
-            # Views by NumPy: torch takes microseconds for each.
+            # Views by NumPy, because torch takes microseconds for each.
             return torch.from_numpy(out.view(np.uint8).reshape(n, height, width, channels).transpose(0, 3, 1, 2))
 
         action = self._action[position % self.slots, env].astype(np.int64)
@@ -180,8 +186,8 @@ class FrameReplay:
 
     @property
     def bytes_per_transition(self) -> float:
-        per_place = sum(x.nbytes for x in (self._action, self._reward, self._flags, self._age)) + self._frames.nbytes
-        return per_place / ((self._kept - self._n_step + 1) * self._spec.n_envs)
+        total = sum(x.nbytes for x in (self._action, self._reward, self._flags, self._age)) + self._frames.nbytes
+        return total / ((self._kept - self._n_step + 1) * self._spec.n_envs)
 
     # -- saving
 
@@ -190,9 +196,13 @@ class FrameReplay:
         n = self._spec.n_envs
         return {
             "frames": self._frames[: used * n].cpu().numpy(),
-            "action": self._action[:used], "reward": self._reward[:used], "flags": self._flags[:used],
-            "age": self._age[:used], "head": self._head, "truncated": self._truncated,
-        }  # fmt: skip
+            "action": self._action[:used],
+            "reward": self._reward[:used],
+            "flags": self._flags[:used],
+            "age": self._age[:used],
+            "head": self._head,
+            "truncated": self._truncated,
+        }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         used = len(state["action"])
@@ -204,6 +214,6 @@ class FrameReplay:
 
 
 def frame_bytes(spec: EnvSpec) -> float:
-    """Bytes a transition of `frames` takes: one frame, and 8 bytes of action, reward, flags and age."""
+    """Bytes per transition of `frames`: one frame, and 8 bytes for action, reward, flags and age."""
     shape = spec.obs_shape[1:] if spec.frame_stack > 1 else spec.obs_shape
     return float(np.prod(shape)) * spec.obs_dtype.itemsize + 8.0

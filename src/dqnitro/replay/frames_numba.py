@@ -1,8 +1,8 @@
-"""What `FrameReplay.gather` does, compiled, for stacks of four frames whose pixels are to lie side by side (channels-last).
+"""`FrameReplay.gather` compiled by Numba, for channels-last stacks of four frames.
 
-torch gathers frame by frame, and putting the channels innermost is then a pass over a million single bytes, ten times as long
-as the loop here. The numbers beside the frames come along: for 32 samples NumPy's three dozen calls cost more than its work.
-The slow twin is `FrameReplay.gather` without it.
+torch gathers frame by frame, and moving the channels innermost is then a pass over a million single bytes, which takes
+ten times as long as the loop here. Returns are computed here, too: for 32 samples NumPy's three dozen calls cost more
+than the work itself. The reference implementation is `FrameReplay._gather_plain`.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-STACK = 4  # four bytes are one word, so a pixel of all frames is written at once
+STACK = 4  # four bytes are one word, so one write stores a pixel of all four frames
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def stacks(
     frames: np.ndarray, age: np.ndarray, env: np.ndarray, position: np.ndarray, ahead: np.ndarray, out: np.ndarray
 ) -> None:
-    """out[i, pixel] = four bytes: that pixel in the stack at `position[i] + ahead[i]`, oldest frame lowest.
+    """out[i, pixel] = that pixel of the four frames at `position[i] + ahead[i]`, the oldest frame in the lowest byte.
 
-    Frames from before the game's first one are black.
+    Frames from before the start of the game are black.
     """
     slots, n_envs = age.shape
     black = np.zeros(frames.shape[1], np.uint8)
@@ -38,21 +38,29 @@ def stacks(
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def returns(
-    reward: np.ndarray, flags: np.ndarray, powers: np.ndarray, env: np.ndarray, position: np.ndarray,
-    out_reward: np.ndarray, out_discount: np.ndarray, out_length: np.ndarray, ended: int, cut: int,
-) -> None:  # fmt: skip
-    """The n-step returns that begin at these positions, summed in float32 in the order in which NumPy sums them."""
+    reward: np.ndarray,
+    flags: np.ndarray,
+    powers: np.ndarray,
+    env: np.ndarray,
+    position: np.ndarray,
+    out_reward: np.ndarray,
+    out_discount: np.ndarray,
+    out_length: np.ndarray,
+    terminated: int,
+    truncated: int,
+) -> None:
+    """The n-step returns from these positions, summed in float32 in the same order as `FrameReplay._gather_plain`."""
     slots = reward.shape[0]
     for i in range(len(env)):
         e, total, discount, length = env[i], np.float32(0.0), powers[0], 0
         for k in range(len(powers) - 1):
             at = (position[i] + k) % slots
-            if flags[at, e] & cut:
+            if flags[at, e] & truncated:
                 break
             total += powers[k] * reward[at, e]
             length += 1
             discount = powers[k + 1]
-            if flags[at, e] & ended:
+            if flags[at, e] & terminated:
                 discount = np.float32(0.0)
                 break
         out_reward[i], out_discount[i], out_length[i] = total, discount, length

@@ -1,4 +1,4 @@
-"""`plain`: a Python list of transitions per environment. Slow, large, obvious: the oracle of every other replay."""
+"""`plain`: a list of transitions per environment. Slow, large and simple: the reference implementation."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from dqnitro.replay.base import Sample, draw_uniform, gamma_powers
 
 
 class Record(NamedTuple):
-    """One step. `cut`: a time limit ended the game at obs_tm1, which belongs to no transition of its own."""
+    """One step. `cut` (its name in checkpoints): the game was truncated at obs_tm1, so no transition starts there."""
 
     obs_tm1: np.ndarray
     action_tm1: int
     reward_t: float
     terminated: bool
     cut: bool
-    obs_t: np.ndarray  # shared with the next record's obs_tm1, so each observation is kept once
+    obs_t: np.ndarray  # the same array as the next record's obs_tm1, so each observation is stored once
 
 
 class PlainReplay:
-    """A deque per environment; the n-step sums are made when a sample is taken."""
+    """A deque per environment; n-step returns are computed when sampling."""
 
     def __init__(self, capacity: int, spec: EnvSpec, n_step: int, gamma: float) -> None:
         self._spec, self._n_step = spec, n_step
         self._gamma_power = gamma_powers(gamma, n_step)
         self._gamma = float(self._gamma_power[1])
         self._capacity = capacity // spec.n_envs
-        # n_step - 1 more than can be sampled: the youngest ones still wait for their rewards.
+        # n_step - 1 more than can be sampled: the newest ones still wait for their rewards.
         self._records: list[deque[Record]] = [deque(maxlen=self._capacity + n_step - 1) for _ in range(spec.n_envs)]
         self._obs: list[np.ndarray] = []
         self._truncated = np.zeros(spec.n_envs, bool)
@@ -92,7 +92,7 @@ class PlainReplay:
         reward, discount, obs_t = np.float32(0.0), self._gamma_power[0], first.obs_t
         for k in range(self._n_step):
             record = records[i + k]
-            if record.cut:  # obs_tm1 of a cut record is the final observation: bootstrap from it
+            if record.cut:  # truncated: the final observation is the last record's obs_t, so bootstrap from it
                 break
             reward += self._gamma_power[k] * np.float32(record.reward_t)
             discount = self._gamma_power[k + 1]
@@ -117,7 +117,7 @@ class PlainReplay:
                 for name, column in zip(Record._fields, columns, strict=True):
                     if name != "obs_t":
                         out[f"{e}.{name}"] = np.array(column)
-                # Where a game ended, obs_t is not the next record's obs_tm1; elsewhere it would be saved twice.
+                # obs_t differs from the next record's obs_tm1 only where a game ended; elsewhere it is saved once.
                 odd = [i for i in range(len(records) - 1) if records[i].obs_t is not records[i + 1].obs_tm1]
                 out[f"{e}.odd"] = np.array(odd, np.int64)
                 out[f"{e}.odd_obs"] = np.array([records[i].obs_t for i in odd])
@@ -142,5 +142,5 @@ class PlainReplay:
 
 
 def plain_bytes(spec: EnvSpec) -> float:
-    """Bytes a transition of `plain` takes: one observation of its own, and the Python objects around it."""
+    """Bytes per transition of `plain`: one observation, and the Python objects around it."""
     return float(np.prod(spec.obs_shape)) * spec.obs_dtype.itemsize + 400.0

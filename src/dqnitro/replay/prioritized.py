@@ -1,4 +1,4 @@
-"""Prioritised replay (Schaul et al., 2016): the frame ring with a sum tree over its places."""
+"""Prioritised replay (Schaul et al., 2016): the frame ring with a sum tree over its slots."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch import Tensor
 
 from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.replay.base import Sample
-from dqnitro.replay.frames import CUT, FrameReplay
+from dqnitro.replay.frames import TRUNCATED, FrameReplay
 
 
 class SumTree:
-    """A complete binary tree in one array: node i has children 2i and 2i+1, leaves hold priorities, parents their sums."""
+    """A complete binary tree in one array: node i has children 2i and 2i+1; leaves hold priorities, parents sums."""
 
     def __init__(self, n_leaves: int) -> None:
         self.depth = max(1, int(np.ceil(np.log2(max(2, n_leaves)))))
@@ -29,7 +29,7 @@ class SumTree:
         return self.nodes[self.first_leaf + leaves]
 
     def set(self, leaves: np.ndarray, priorities: np.ndarray) -> None:
-        """Set leaves (a repeated leaf keeps its last value); parents are summed again, so rounding never accumulates."""
+        """Set leaves (a repeated leaf keeps its last value). Parents are recomputed, so rounding never accumulates."""
         self.nodes[self.first_leaf + leaves] = priorities
         parents = np.unique((self.first_leaf + leaves) >> 1)
         while parents[0] >= 1:
@@ -39,12 +39,12 @@ class SumTree:
             parents = np.unique(parents >> 1)
 
     def find(self, mass: np.ndarray) -> np.ndarray:
-        """The leaves in which these cumulative masses (0 <= mass < total) fall."""
+        """The leaves that contain these cumulative masses (0 <= mass < total)."""
         node = np.ones(len(mass), np.int64)
         mass = mass.copy()
         for _ in range(self.depth):
             left = self.nodes[2 * node]
-            # An empty right side is never entered, even if rounding put the mass a hair past the left sum.
+            # Never enter an empty right side, even if rounding put the mass slightly above the left sum.
             right = (mass >= left) & (self.nodes[2 * node + 1] > 0)
             mass = np.where(right, mass - left, np.minimum(mass, left))
             node = 2 * node + right
@@ -52,7 +52,7 @@ class SumTree:
 
 
 class PrioritizedReplay(FrameReplay):
-    """Samples by priority^alpha; a new transition gets the largest priority seen, so each is tried at least once."""
+    """Samples by priority^alpha. A new transition gets the largest priority so far, so that it is sampled soon."""
 
     def __init__(
         self,
@@ -79,26 +79,26 @@ class PrioritizedReplay(FrameReplay):
         if not len(moved):
             return
         head = self._head[moved]
-        # The place that left the window, and the one the head stands on, cannot be sampled.
+        # The slot that left the window and the slot at the head cannot be sampled.
         self._tree.set(self._leaf(head, moved), np.zeros(len(moved)))
         gone = head - self._kept - 1
         old = gone >= 0
         if old.any():
             self._tree.set(self._leaf(gone[old], moved[old]), np.zeros(int(old.sum())))
-        # The place whose n-step return has just become complete enters.
+        # The slot whose n-step return has just become complete can be sampled.
         ready = head - self._n_step
         ok = ready >= 0
         ready, moved = ready[ok], moved[ok]
         if len(moved):
-            cut = (self._flags[ready % self.slots, moved] & CUT) != 0
-            self._tree.set(self._leaf(ready, moved), np.where(cut, 0.0, self._max_priority**self._alpha))
+            truncated = (self._flags[ready % self.slots, moved] & TRUNCATED) != 0
+            self._tree.set(self._leaf(ready, moved), np.where(truncated, 0.0, self._max_priority**self._alpha))
 
     def sample(self, batch_size: int, rng: np.random.Generator, beta: float = 1.0) -> Sample:
-        # One draw from each of batch_size equal slices of the mass: the same expectation with less variance.
+        # One draw from each of batch_size equal slices of the mass: the same expectation, less variance.
         mass = (np.arange(batch_size) + rng.random(batch_size)) * (self._tree.total / batch_size)
         leaves = self._tree.find(mass)
         slot, env = np.divmod(leaves, self._spec.n_envs)
-        # The position in that place: the largest one not past the head.
+        # The position in that slot: the largest one that is not past the head.
         position = self._head[env] - (self._head[env] - slot) % self.slots
         chance = self._tree.get(leaves) / self._tree.total
         weight = (len(self) * chance) ** -beta
@@ -106,10 +106,10 @@ class PrioritizedReplay(FrameReplay):
 
     def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         leaves, position = ids
-        # A place may have been overwritten between sampling and learning (they overlap): then the error is not its own.
+        # A slot may have been overwritten between sampling and learning (they overlap): then the error is not its own.
         slot, env = np.divmod(leaves, self._spec.n_envs)
         mine = (self._head[env] - (self._head[env] - slot) % self.slots == position) & (self._tree.get(leaves) > 0)
-        priority = np.abs(td_error.double().cpu().numpy()) + 1e-6  # a synchronisation on a GPU
+        priority = np.abs(td_error.double().cpu().numpy()) + 1e-6  # synchronises with a GPU
         self._max_priority = max(self._max_priority, float(priority.max()))
         if mine.any():
             self._tree.set(leaves[mine], priority[mine] ** self._alpha)
