@@ -185,10 +185,19 @@ class Tally:
         share["loop"] = max(0.0, 1.0 - sum(share.values()))
         steps_per_s = (now[1] - self._mark[1]) / seconds
         snapshot = Snapshot(
-            now[0], now[1], now[2], self.games, epsilon, steps_per_s, steps_per_s * a.envs.spec.frames_per_step,
-            (now[2] - self._mark[2]) / seconds, self.mean_score, self.scores[-1] if self.scores else None,
-            self.avg_loss, share,
-        )  # fmt: skip
+            wall_s=now[0],
+            steps=now[1],
+            updates=now[2],
+            games=self.games,
+            epsilon=epsilon,
+            steps_per_s=steps_per_s,
+            frames_per_s=steps_per_s * a.envs.spec.frames_per_step,
+            updates_per_s=(now[2] - self._mark[2]) / seconds,
+            mean_score=self.mean_score,
+            last_score=self.scores[-1] if self.scores else None,
+            loss=self.avg_loss,
+            share=share,
+        )
         self._mark = now
         for sink in self._sinks:
             sink.snapshot(snapshot)
@@ -196,9 +205,12 @@ class Tally:
 
     def get_state(self) -> dict[str, Any]:
         return {
-            "wall_s": self.wall_s, "scores": list(self.scores), "games": self.games,
-            "avg_reward": self.avg_reward, "avg_loss": self.avg_loss,
-        }  # fmt: skip
+            "wall_s": self.wall_s,
+            "scores": list(self.scores),
+            "games": self.games,
+            "avg_reward": self.avg_reward,
+            "avg_loss": self.avg_loss,
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.scores.extend(float(s) for s in state["scores"])

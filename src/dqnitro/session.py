@@ -200,10 +200,22 @@ def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, st
     share["loop"] = max(0.0, 1.0 - sum(share.values()))
     rate = steps / wall
     return Result(
-        ended, agent.config, folder.path if folder else None, wall, startup_s, steps, agent.clock.updates, tally.games,
-        tally.mean_score, rate, rate * agent.envs.spec.frames_per_step,
-        agent.clock.updates * agent.config.batch_size / wall, agent.replay.bytes_per_transition, share, agent,
-    )  # fmt: skip
+        ended=ended,
+        config=agent.config,
+        run_dir=folder.path if folder else None,
+        wall_s=wall,
+        startup_s=startup_s,
+        steps=steps,
+        updates=agent.clock.updates,
+        games=tally.games,
+        mean_score=tally.mean_score,
+        steps_per_s=rate,
+        frames_per_s=rate * agent.envs.spec.frames_per_step,
+        samples_per_s=agent.clock.updates * agent.config.batch_size / wall,
+        bytes_per_transition=agent.replay.bytes_per_transition,
+        share=share,
+        agent=agent,
+    )
 
 
 def save_weights(agent: Agent, folder: pathlib.Path) -> None:

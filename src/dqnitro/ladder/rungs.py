@@ -302,14 +302,14 @@ OTHER_LEARNING = (
     Rung(
         "four-envs", "learning", envs_and_batch(4),
         "Plays four games in parallel and learns once for all, with a batch four times as large.",
-        "More than three environments slowed the notes' convergence down.",
+        "More than three environments slowed convergence down in the notes.",
         notes_say="More steps a second than three, but slower to converge; no figure.",
         replaces=ENVS, aside=True,
     ),
     Rung(
         "six-envs", "learning", envs_and_batch(6),
         "Plays six games in parallel and learns once for all, with a batch six times as large.",
-        "More than three environments slowed the notes' convergence down.",
+        "More than three environments slowed convergence down in the notes.",
         notes_say="More steps a second than three, but slower to converge; no figure.",
         replaces=ENVS, aside=True,
     ),
