@@ -10,7 +10,7 @@ import torch
 import fakes_envs
 from dqnitro import ladder, recipes
 from dqnitro.config import Config
-from dqnitro.dqn import ConvNetwork, HeadSpec, joined
+from dqnitro.dqn import ConvNetwork, HeadSpec, joined, q_values
 from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu.handwritten_passes import WrittenOut
 from dqnitro.learn.cpu.patch_dedup import Distinct
@@ -37,6 +37,14 @@ CASES = {
     "all the rest": {"wrappers": FAST, "double": True},
 }
 TICKS = 110
+# A pass over a larger batch may round otherwise (it does on most Intel CPUs), and training is chaotic: 1e-8 after one update is
+# 1e-2, and another action, after a hundred. So the runs are brought together again every few ticks.
+TICKS_APART = 5
+
+
+def tolerance(config: Config) -> float:
+    """What rounding may change in Q-values within so few updates. Without rounding at all they would be equal."""
+    return 2e-3 if "bfloat16" in config.wrappers else 1e-4
 
 
 def with_it(config: Config) -> Config:
@@ -44,12 +52,17 @@ def with_it(config: Config) -> Config:
 
 
 class Tape:
-    """A run tick by tick: what was done, what it led to, and how often a pass was made for acting alone."""
+    """A run tick by tick: what was done, what it led to, and how often a pass was made for acting alone.
 
-    def __init__(self, config: Config) -> None:
+    A tape that follows another takes its actions, and checks that the network would have chosen them, or equally good ones.
+    """
+
+    def __init__(self, config: Config, follow: "Tape | None" = None) -> None:
         self.agent = a = make_agent(config)
         self.calls: list[str] = []
         self.rows: list[tuple] = []
+        self.choices: list[np.ndarray] = []
+        self._follow, self._greedy = follow, a.learner.greedy
         for owner, name in (
             (a.learner._actor, "greedy"),
             (a.learner, "begin"),
@@ -57,12 +70,22 @@ class Tape:
             (a.learner, "update"),
         ):
             setattr(owner, name, self._counted(name, getattr(owner, name)))
+        a.learner.greedy = self._choose  # type: ignore[method-assign]
         add = a.replay.add
         a.replay.add = lambda actions, step: (self._row(actions, step), add(actions, step))[1]  # type: ignore[method-assign]
         self.ticks = ticks_of(a)
 
     def _counted(self, name, f):
         return lambda *args: (self.calls.append(name), f(*args))[1]
+
+    def _choose(self, obs: np.ndarray) -> np.ndarray:
+        choice = mine = self._greedy(obs)
+        if self._follow is not None:
+            choice = self._follow.choices[len(self.choices)]
+            q, rows = values(self.agent, torch.from_numpy(obs)), np.arange(len(obs))
+            assert (np.abs(q[rows, mine] - q[rows, choice]) <= 2 * tolerance(self.agent.config)).all(), "another action"
+        self.choices.append(choice)
+        return choice
 
     def _row(self, actions, step) -> None:
         self.rows.append((actions.tolist(), step.reward_t.tolist(), step.reset.tolist(), int(step.obs_t.sum())))
@@ -73,22 +96,30 @@ class Tape:
 
 def values(agent, obs: torch.Tensor) -> np.ndarray:
     with torch.no_grad():
-        return agent.learner.online(obs).numpy()
+        return q_values(agent.learner.online(obs), agent.learner._atoms).numpy()
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_is_the_run_of_the_ordinary_loop_but_for_rounding(case):
     config = CATCH.replace(**CASES[case])
-    slow, fast = Tape(config), Tape(with_it(config))
-    assert slow.run(TICKS) == fast.run(TICKS)
-    assert slow.rows == fast.rows and any(row[2][0] for row in slow.rows), "no game ended"
+    slow = Tape(config)
+    fast = Tape(with_it(config), follow=slow)
+    moved = []
+    for _ in range(0, TICKS, TICKS_APART):
+        before = copy.deepcopy(slow.agent.learner.online)
+        assert slow.run(TICKS_APART) == fast.run(TICKS_APART)
+        assert slow.rows == fast.rows and len(slow.choices) == len(fast.choices)
+        obs = slow.agent.replay.sample(16, np.random.default_rng(0), 1.0).batch.obs_tm1.contiguous()
+        a, b = values(slow.agent, obs), values(fast.agent, obs)
+        with torch.no_grad():
+            moved.append(np.abs(a - q_values(before(obs), slow.agent.learner._atoms).numpy()).max())
+        np.testing.assert_allclose(b, a, rtol=0, atol=tolerance(config))
+        assert abs((a - b).mean()) < tolerance(config) / 3
+        fast.agent.learner.set_state(slow.agent.learner.get_state())
+    assert np.median([m for m in moved if m]) > 5 * tolerance(config), "too little was learned to see a difference"
+    assert any(row[2][0] for row in slow.rows), "no game ended"
     assert "begin" not in slow.calls and slow.calls.count("update") == fast.calls.count("update") > 20
-    obs = slow.agent.replay.sample(16, np.random.default_rng(0), 1.0).batch.obs_tm1.contiguous()
-    a, b, before = (values(x, obs) for x in (slow.agent, fast.agent, make_agent(config)))
-    assert np.abs(a - before).max() > 1e-2, "nothing was learned"
-    tolerance = 2e-3 if "bfloat16" in config.wrappers else 1e-5
-    np.testing.assert_allclose(a, b, atol=tolerance)
-    assert abs((a - b).mean()) < tolerance / 3
+    assert 0 < fast.calls.count("greedy") < slow.calls.count("greedy")
 
 
 def test_acting_has_no_pass_of_its_own_where_an_update_is_owed():

@@ -60,9 +60,11 @@ def test_large_gradients_and_weights_stay_in_bfloat16():
     large = [p for p in a.parameters() if p.numel() >= LARGE]
     assert len(large) == 2  # the hidden layers of both streams
     for _ in range(5):
+        # Both begin with the same weights: a last bit that differs may make another bfloat16 weight, and then other gradients.
+        b.load_state_dict(a.state_dict())
         parts.step(parts.forward(a, obs).square().mean(), a, fast, 0.0)
         plain.step(plain.forward(b, obs).square().mean(), b, slow, 0.0)
-        assert difference(a, b) < 2e-5
+        assert difference(a, b) < 1e-6
         for p in large:
             half = Half.of(p)
             assert p.grad is None and half is not None and half.has_gradient and half.copy is not None
