@@ -8,7 +8,7 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec, VectorNetwork
 from dqnitro.errors import ConfigError
-from dqnitro.learn.cpu.handwritten_passes import Dense, WrittenOut, run
+from dqnitro.learn.cpu.handwritten_passes import DenseConvs, HandwrittenPasses, run_forward
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
 
@@ -39,10 +39,11 @@ def gradients(network: ConvNetwork, out: torch.Tensor) -> dict[str, torch.Tensor
 
 @pytest.mark.parametrize("case", [{}, {"kind": "small", "dueling": True}, {"dueling": True, "atoms": 3, "last": False}])
 def test_values_and_all_gradients_are_the_networks_but_for_rounding(case):
-    network, by_hand, obs = make(**case), WrittenOut(), pixels()
+    network, by_hand, obs = make(**case), HandwrittenPasses(), pixels()
     slow, fast = network(obs), by_hand.forward(network, obs)
     assert fast.shape == slow.shape and fast.dtype == torch.float32
-    assert torch.equal(by_hand.quiet(network, obs), fast.detach()) and not by_hand.quiet(network, obs).requires_grad
+    no_grad = by_hand.forward_no_grad(network, obs)
+    assert torch.equal(no_grad, fast.detach()) and not no_grad.requires_grad
     spread = slow.std()
     assert 0 < (fast - slow).abs().max() < 0.05 * spread
     autocast = wrap(("channels-last",) * case.get("last", True) + ("bfloat16",), "cpu").forward(network, obs)
@@ -55,9 +56,9 @@ def test_values_and_all_gradients_are_the_networks_but_for_rounding(case):
 
 
 def test_layouts_of_the_bytes_make_no_difference():
-    network, by_hand, obs = make(), WrittenOut(), pixels()
+    network, by_hand, obs = make(), HandwrittenPasses(), pixels()
     last = obs.contiguous(memory_format=torch.channels_last)
-    assert torch.equal(by_hand.quiet(network, obs), by_hand.quiet(network, last))
+    assert torch.equal(by_hand.forward_no_grad(network, obs), by_hand.forward_no_grad(network, last))
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -67,7 +68,7 @@ def test_copies_follow_the_optimiser_loading_and_memory_written_elsewhere(fused)
     optimizer = parts.make_optimizer(network.parameters(), 1e-2, 1e-8)
 
     def fresh() -> bool:
-        return torch.equal(parts.act(network, obs), WrittenOut().quiet(network, obs))
+        return torch.equal(parts.act(network, obs), HandwrittenPasses().forward_no_grad(network, obs))
 
     before = parts.act(network, obs)
     parts.step(parts.forward(network, obs).square().mean(), network, optimizer, 0.0)
@@ -83,9 +84,9 @@ def test_copies_follow_the_optimiser_loading_and_memory_written_elsewhere(fused)
 def test_weights_are_converted_once_an_update_not_once_a_pass(monkeypatch):
     conversions, real = [], torch._foreach_copy_
     monkeypatch.setattr(torch, "_foreach_copy_", lambda *a: (conversions.append(1), real(*a)))
-    network, by_hand, obs = make(), WrittenOut(), pixels()
+    network, by_hand, obs = make(), HandwrittenPasses(), pixels()
     for _ in range(3):
-        by_hand.quiet(network, obs)
+        by_hand.forward_no_grad(network, obs)
         by_hand.forward(network, obs)
     assert len(conversions) == 1
 
@@ -115,8 +116,8 @@ def test_the_fast_recipe_without_a_rung_has_what_that_rung_took_off(monkeypatch)
 
 
 def test_nothing_is_kept_of_a_pass_that_does_not_learn():
-    network, by_hand = make(), WrittenOut()
-    _, kept = run(Dense(), by_hand.copies(network), pixels())
+    network, by_hand = make(), HandwrittenPasses()
+    _, kept = run_forward(DenseConvs(), by_hand.weights(network), pixels())
     tensors = [*kept.inputs, kept.flat, *(t for stream in kept.hidden for t in stream)]
     assert len(tensors) == 3 + 2 + 2 and all(t.grad_fn is None for t in tensors)
 

@@ -12,8 +12,8 @@ from dqnitro import ladder, recipes
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec, joined, q_values
 from dqnitro.errors import ConfigError
-from dqnitro.learn.cpu.handwritten_passes import WrittenOut
-from dqnitro.learn.cpu.patch_dedup import Distinct
+from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
+from dqnitro.learn.cpu.patch_dedup import PatchDedup
 from dqnitro.learn.transforms import wrap
 from dqnitro.loop import get_state, make_agent, set_state
 from dqnitro.loop import loop as ticks_of
@@ -162,11 +162,11 @@ def test_observations_that_go_along_change_no_value_and_no_gradient():
     rng = torch.Generator().manual_seed(1)
     obs, one, two = (torch.randint(0, 256, (n, 4, 36, 36), dtype=torch.uint8, generator=rng) for n in (6, 1, 2))
     assert isinstance(network, ConvNetwork)
-    for by_hand in (WrittenOut(), WrittenOut(Distinct())):
+    for by_hand in (HandwrittenPasses(), HandwrittenPasses(PatchDedup())):
         out, a, b = by_hand.forward_also(network, obs, one, two)
         assert out.requires_grad and not a.requires_grad and not b.requires_grad
         for got, x in ((out, obs), (a, one), (b, two)):
-            torch.testing.assert_close(got.detach(), by_hand.quiet(network, x), rtol=1e-2, atol=1e-3)
+            torch.testing.assert_close(got.detach(), by_hand.forward_no_grad(network, x), rtol=1e-2, atol=1e-3)
         gradients = torch.autograd.grad(out.square().sum(), list(network.parameters()))
         alone = torch.autograd.grad(by_hand.forward(network, obs).square().sum(), list(network.parameters()))
         for g, h in zip(gradients, alone, strict=True):

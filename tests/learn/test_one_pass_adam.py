@@ -8,8 +8,7 @@ from torch import nn
 
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
-from dqnitro.learn.cpu.bf16_shadow import Half
-from dqnitro.learn.cpu.handwritten_passes import WrittenOut
+from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
 from dqnitro.learn.cpu.one_pass_adam import LARGE, OnePassAdam, OnePassStep
 from dqnitro.learn.optimizer_step import PlainStep
 from dqnitro.learn.transforms import wrap
@@ -57,6 +56,7 @@ def test_large_gradients_and_weights_stay_in_bfloat16():
     a, b = make(), make()
     plain = wrap(("channels-last", "written-out"), "cpu")
     fast, slow = parts.make_optimizer(a.parameters(), 1e-3, 1e-3), plain.make_optimizer(b.parameters(), 1e-3, 1e-3)
+    assert isinstance(fast, OnePassAdam)
     large = [p for p in a.parameters() if p.numel() >= LARGE]
     assert len(large) == 2  # the hidden layers of both streams
     for _ in range(5):
@@ -66,9 +66,9 @@ def test_large_gradients_and_weights_stay_in_bfloat16():
         plain.step(plain.forward(b, obs).square().mean(), b, slow, 0.0)
         assert difference(a, b) < 1e-6
         for p in large:
-            half = Half.of(p)
-            assert p.grad is None and half is not None and half.has_gradient and half.copy is not None
-            assert torch.equal(half.copy, p.detach().to(torch.bfloat16)) and half.version == p._version
+            shadow = fast.shadows.get(p)
+            assert p.grad is None and shadow is not None and shadow.is_current(p._version)
+            assert torch.equal(shadow.weights, p.detach().to(torch.bfloat16)) and shadow.gradient.abs().max() > 0
     assert difference(a, make()) > 1e-3
 
 
@@ -91,7 +91,7 @@ def test_copies_that_the_optimiser_wrote_are_not_made_again_and_never_stale(monk
     monkeypatch.setattr(torch, "_foreach_copy_", lambda new, old: (converted.append(len(new)), real(new, old)))
 
     def fresh() -> bool:
-        return torch.equal(parts.act(network, obs), WrittenOut().quiet(network, obs))
+        return torch.equal(parts.act(network, obs), HandwrittenPasses().forward_no_grad(network, obs))
 
     parts.step(parts.forward(network, obs).square().mean(), network, optimizer, 0.0)
     parts.act(network, obs)

@@ -9,8 +9,8 @@ from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu import patch_kernels
-from dqnitro.learn.cpu.handwritten_passes import Copies, Dense, WrittenOut, run, run_backward
-from dqnitro.learn.cpu.patch_dedup import ROWS, Distinct, Kept, Numbers, shapes
+from dqnitro.learn.cpu.handwritten_passes import Bf16Weights, DenseConvs, HandwrittenPasses, run_backward, run_forward
+from dqnitro.learn.cpu.patch_dedup import ROWS, PassBuffers, PatchDedup, PatchNumbers, conv_shapes
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
 
@@ -50,7 +50,7 @@ def windows(grid: np.ndarray, size: int, stride: int) -> np.ndarray:
     return view.reshape(len(grid), *view.shape[1:3], -1)
 
 
-def check_numbers(numbers: Numbers, obs: torch.Tensor) -> None:
+def check_numbers(numbers: PatchNumbers, obs: torch.Tensor) -> None:
     """Two places have one number exactly where their patches are equal, and every number tells where it was seen first."""
     below = obs.permute(0, 2, 3, 1).contiguous().numpy().view(np.uint32)[..., 0]
     steps = [(8, 4), *zip(numbers.sizes[1:], numbers.strides[1:], strict=True)]
@@ -69,7 +69,7 @@ def check_numbers(numbers: Numbers, obs: torch.Tensor) -> None:
 @pytest.mark.parametrize("pictures", [game, noise])
 def test_places_have_one_number_exactly_where_patches_are_equal(kind, pictures):
     obs = pictures()
-    numbers = Numbers(tuple(obs.shape), shapes(Copies(make(kind)).convolutions))
+    numbers = PatchNumbers(tuple(obs.shape), conv_shapes(Bf16Weights(make(kind)).convolutions))
     numbers.fill((obs,))
     check_numbers(numbers, obs)
     assert (numbers.counts[1] < 0.4 * numbers.ids[1].size) == (pictures is game)
@@ -81,14 +81,14 @@ def test_patches_whose_hashes_collide_stay_apart(monkeypatch):
     """All of them do: only the comparison of whole keys is left."""
     monkeypatch.setattr(patch_kernels, "FACTORS", np.zeros_like(patch_kernels.FACTORS))
     obs = game(2)
-    numbers = Numbers(tuple(obs.shape), shapes(Copies(make()).convolutions))
+    numbers = PatchNumbers(tuple(obs.shape), conv_shapes(Bf16Weights(make()).convolutions))
     numbers.fill((obs,))
     check_numbers(numbers, obs)
 
 
 def test_numbers_that_do_not_fit_into_16_bits_are_compared_one_by_one(monkeypatch):
     obs = game(1)
-    numbers = Numbers(tuple(obs.shape), shapes(Copies(make()).convolutions))
+    numbers = PatchNumbers(tuple(obs.shape), conv_shapes(Bf16Weights(make()).convolutions))
     # The compiled code has its limit in it, so the plain function of the same text runs.
     monkeypatch.setattr(patch_kernels, "LARGEST", 1)
     monkeypatch.setattr(patch_kernels, "number_squares", None)
@@ -101,18 +101,18 @@ def test_numbers_that_do_not_fit_into_16_bits_are_compared_one_by_one(monkeypatc
 @pytest.mark.parametrize("case", [{}, {"kind": "small", "dueling": True}, {"dueling": True, "atoms": 3, "last": False}])
 def test_values_and_all_gradients_are_those_of_the_written_out_passes(case, pictures):
     network, obs = make(**case), pictures()
-    fast, slow, copies = Distinct(), Dense(), Copies(network)
-    copies.refresh()
+    fast, slow, weights = PatchDedup(), DenseConvs(), Bf16Weights(network)
+    weights.refresh()
     with torch.no_grad():
-        want, kept_slow = run(slow, copies, obs)
-        got, kept_fast = run(fast, copies, obs)
-        assert isinstance(kept_fast, Kept) and kept_fast.numbers.counts[1] > 0
+        want, kept_slow = run_forward(slow, weights, obs)
+        got, kept_fast = run_forward(fast, weights, obs)
+        assert isinstance(kept_fast, PassBuffers) and kept_fast.numbers.counts[1] > 0
         for a, b in zip(got, want, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-3)
         gradients = tuple(torch.randn_like(x) for x in want)
-        ours = run_backward(fast, copies, kept_fast, gradients)
-        theirs = run_backward(slow, copies, kept_slow, gradients)
-    for p, a, b in zip(copies.source, ours, theirs, strict=True):
+        ours = run_backward(fast, weights, kept_fast, gradients)
+        theirs = run_backward(slow, weights, kept_slow, gradients)
+    for p, a, b in zip(weights.source, ours, theirs, strict=True):
         assert a is not None and b is not None and a.dtype == torch.float32
         assert a.shape == p.shape and a.stride() == p.stride()
         assert (a - b).norm() < 0.02 * b.norm()  # seen: 0.006; a lost or doubled patch would be far off
@@ -129,23 +129,23 @@ def test_gradients_are_as_near_to_float32_as_those_of_the_written_out_passes():
         return [p.grad.clone() for p in network.parameters()]  # type: ignore[union-attr]
 
     exact = gradients(network(obs))
-    ours = gradients(WrittenOut(Distinct()).forward(network, obs))
-    theirs = gradients(WrittenOut().forward(network, obs))
+    ours = gradients(HandwrittenPasses(PatchDedup()).forward(network, obs))
+    theirs = gradients(HandwrittenPasses().forward(network, obs))
     for want, got, other in zip(exact, ours, theirs, strict=True):
         error, usual = ((x - want).norm() / want.norm() for x in (got, other))
         assert error < 1.5 * usual + 2e-3  # up to 0.17 where a ReLU of the background turns over
 
 
 def test_passes_under_way_have_memory_of_their_own_and_finished_ones_give_it_back():
-    network, passes = make(), WrittenOut(distinct := Distinct())
+    network, passes = make(), HandwrittenPasses(dedup := PatchDedup())
     a, b = game(), noise()
     alone = [passes.forward(network, x).detach() for x in (a, b)]
-    distinct._spare.clear()
+    dedup._spare.clear()
     first, second = passes.forward(network, a), passes.forward(network, b)
-    quiet = passes.quiet(network, a)
-    assert torch.equal(first, alone[0]) and torch.equal(second, alone[1]) and torch.equal(quiet, alone[0])
-    (spare,) = distinct._spare.values()
-    assert len(spare) == 1  # the quiet pass's
+    no_grad = passes.forward_no_grad(network, a)
+    assert torch.equal(first, alone[0]) and torch.equal(second, alone[1]) and torch.equal(no_grad, alone[0])
+    (spare,) = dedup._spare.values()
+    assert len(spare) == 1  # the no-gradient pass's
     first.sum().backward()
     second.sum().backward()
     assert len(spare) == 3 and len({id(k) for k in spare}) == 3
@@ -154,26 +154,26 @@ def test_passes_under_way_have_memory_of_their_own_and_finished_ones_give_it_bac
 def test_observations_are_numbered_once_for_two_networks_and_again_when_they_change(monkeypatch):
     calls, real = [], patch_kernels.number_layers
     monkeypatch.setattr(patch_kernels, "number_layers", lambda *a: (calls.append(1), real(*a)))
-    passes, online, target, obs = WrittenOut(Distinct()), make(), make(), game()
-    passes.quiet(target, obs)
-    passes.quiet(online, obs)
+    passes, online, target, obs = HandwrittenPasses(PatchDedup()), make(), make(), game()
+    passes.forward_no_grad(target, obs)
+    passes.forward_no_grad(online, obs)
     assert len(calls) == 1
-    before = passes.quiet(online, obs)
+    before = passes.forward_no_grad(online, obs)
     obs[:, :, 20:30] = 0
-    assert not torch.equal(passes.quiet(online, obs), before) and len(calls) == 2
-    assert torch.equal(passes.quiet(online, obs.clone()), passes.quiet(online, obs))
+    assert not torch.equal(passes.forward_no_grad(online, obs), before) and len(calls) == 2
+    assert torch.equal(passes.forward_no_grad(online, obs.clone()), passes.forward_no_grad(online, obs))
 
 
 def test_other_shapes_take_the_dense_passes():
     network = ConvNetwork((2, 44, 44), "small", 8, HeadSpec(3))
     obs = torch.randint(0, 256, (4, 2, 44, 44), dtype=torch.uint8)
-    copies, passes = ready(network), Distinct()
+    weights, passes = ready(network), PatchDedup()
     with torch.no_grad():
-        out, kept = run(passes, copies, obs)
-        assert not isinstance(kept, Kept)
-        gradients = run_backward(passes, copies, kept, tuple(torch.ones_like(x) for x in out))
-    assert len(gradients) == len(copies.source)
-    passes.done(kept)
+        out, kept = run_forward(passes, weights, obs)
+        assert not isinstance(kept, PassBuffers)
+        gradients = run_backward(passes, weights, kept, tuple(torch.ones_like(x) for x in out))
+    assert len(gradients) == len(weights.source)
+    passes.release(kept)
 
 
 def test_it_excludes_what_it_cannot_stand_beside_and_other_devices():
@@ -187,18 +187,18 @@ def test_it_excludes_what_it_cannot_stand_beside_and_other_devices():
 
 
 def test_rows_of_products_are_rounded_up_and_what_is_beyond_counts_for_nothing():
-    network, passes, obs = make(), Distinct(), game()
-    copies = ready(network)
-    _, kept = run(passes, copies, noise())  # leaves large numbers in all of the memory
-    passes.done(kept)
+    network, passes, obs = make(), PatchDedup(), game()
+    weights = ready(network)
+    _, kept = run_forward(passes, weights, noise())  # leaves large numbers in all of the memory
+    passes.release(kept)
     with torch.no_grad():
-        out, again = run(passes, copies, obs)
+        out, again = run_forward(passes, weights, obs)
         assert again is kept and kept.layers[0].count % ROWS
         gradients = tuple(torch.ones_like(x) for x in out)
-        fresh = Distinct()
-        _, other = run(fresh, copies, obs)
+        fresh = PatchDedup()
+        _, other = run_forward(fresh, weights, obs)
         for a, b in zip(
-            run_backward(passes, copies, kept, gradients), run_backward(fresh, copies, other, gradients), strict=True
+            run_backward(passes, weights, kept, gradients), run_backward(fresh, weights, other, gradients), strict=True
         ):
             assert torch.equal(a, b)
 
@@ -222,7 +222,7 @@ def test_a_resumed_run_is_the_run_without_a_stop(tmp_path):
     assert all(torch.equal(x, y) for x, y in pairs)
 
 
-def ready(network: ConvNetwork) -> Copies:
-    copies = Copies(network)
-    copies.refresh()
-    return copies
+def ready(network: ConvNetwork) -> Bf16Weights:
+    weights = Bf16Weights(network)
+    weights.refresh()
+    return weights

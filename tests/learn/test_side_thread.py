@@ -9,7 +9,7 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
-from dqnitro.learn.cpu.side_thread import Beside
+from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import train
 
@@ -26,26 +26,26 @@ def who() -> tuple[str, int, bool]:
 
 
 def test_work_is_done_in_another_thread_with_one_of_torchs_threads_and_no_gradients():
-    beside = Beside()
-    waits = [beside.start(who) for _ in range(3)]
-    assert [wait() for wait in waits] == [("dqnitro-beside", 1, False)] * 3
+    thread = SideThread()
+    waits = [thread.start(who) for _ in range(3)]
+    assert [wait() for wait in waits] == [("dqnitro-side-thread", 1, False)] * 3
 
 
 def test_who_asks_twice_gets_the_same_answer():
-    beside = Beside()
-    wait = beside.start(lambda: [1])
+    thread = SideThread()
+    wait = thread.start(lambda: [1])
     assert wait() is wait()
-    failing = beside.start(lambda: 1 / 0)
+    failing = thread.start(lambda: 1 / 0)
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
             failing()
 
 
 def test_an_error_reaches_who_waits_and_the_thread_lives_on():
-    beside = Beside()
+    thread = SideThread()
     with pytest.raises(ZeroDivisionError):
-        beside.start(lambda: 1 // 0)()
-    assert beside.start(who)()[0] == "dqnitro-beside"
+        thread.start(lambda: 1 // 0)()
+    assert thread.start(who)()[0] == "dqnitro-side-thread"
 
 
 @pytest.mark.parametrize("double", [False, True])
@@ -54,8 +54,8 @@ def test_a_run_is_the_run_without_it(first, double, monkeypatch):
     """Whichever wrapper is put on first: the same passes on the same numbers, one of them elsewhere."""
     both = ("side-by-side", *CATCH.wrappers) if first else (*CATCH.wrappers, "side-by-side")
     calls = []
-    start = Beside.start
-    monkeypatch.setattr(Beside, "start", lambda self, *args: calls.append(args) or start(self, *args))
+    start = SideThread.start
+    monkeypatch.setattr(SideThread, "start", lambda self, *args: calls.append(args) or start(self, *args))
     a, b = (train(CATCH.replace(wrappers=names, double=double)) for names in (CATCH.wrappers, both))
     assert a.updates == b.updates > 10 and len(calls) == b.updates + 1  # and one in the warm-up
     for p, q in zip(a.agent.learner.online.parameters(), b.agent.learner.online.parameters(), strict=True):

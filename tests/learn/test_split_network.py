@@ -10,7 +10,6 @@ from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu import handwritten_passes, split_network
-from dqnitro.learn.cpu.bf16_shadow import Half
 from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
 from dqnitro.learn.learner import make_losses
 from dqnitro.learn.transforms import wrap
@@ -69,7 +68,7 @@ def watch(monkeypatch) -> dict[str, set[str]]:
 
     for name in ("head_backward", "hidden_gradients"):
         replace(split_network, name)
-    replace(OnePassAdam, "_step_half")
+    replace(OnePassAdam, "_step_shadow")
     replace(OnePassAdam, "_step_floats")
     return seen
 
@@ -78,9 +77,9 @@ def watch(monkeypatch) -> dict[str, set[str]]:
 def test_the_hidden_layer_is_the_second_threads_and_nothing_else_is(clip, monkeypatch):
     seen, me = watch(monkeypatch), threading.current_thread().name
     train(CATCH.replace(wrappers=(*BY_HAND, "split-network"), grad_clip=clip, max_steps=50))
-    beside = {"dqnitro-beside"}
+    side = {"dqnitro-side-thread"}
     assert seen == {
-        "head_backward": beside, "hidden_gradients": beside, "_step_half": beside, "_step_floats": {me},
+        "head_backward": side, "hidden_gradients": side, "_step_shadow": side, "_step_floats": {me},
     }  # fmt: skip
 
 
@@ -105,12 +104,13 @@ def test_what_was_stepped_early_is_stepped_once_and_what_was_not_is_stepped_late
         for early in (True, False, True):
             loss, _ = losses.whole(network, make(), batch(obs))
             optimizer.zero_grad()
-            if early and isinstance(optimizer, OnePassAdam) and optimizer.beside is not None:
+            if early and isinstance(optimizer, OnePassAdam) and optimizer.side_thread is not None:
                 optimizer.step_early()
             loss.backward()
             optimizer.step()
-        halves = [half for p in network.parameters() if (half := Half.of(p)) is not None]
-        assert len(halves) == 2 and all(half.wait is None and not half.stepped for half in halves)
+        assert isinstance(optimizer, OnePassAdam) and not optimizer.shadows.are_pending
+        shadows = [(p, s) for p in network.parameters() if (s := optimizer.shadows.get(p)) is not None]
+        assert len(shadows) == 2 and all(s.is_current(p._version) and not s.has_gradient for p, s in shadows)
         assert {float(state["step"]) for state in optimizer.state.values()} == {3.0}
     pairs = zip(networks["one"].parameters(), networks["two"].parameters(), strict=True)
     assert all(torch.equal(p, q) for p, q in pairs)
@@ -125,7 +125,7 @@ def test_a_pass_that_fails_leaves_nothing_under_way(monkeypatch):
             loss(network, network, good._replace(**{name: good.obs_t[:, :2]}))
     value, _ = loss(network, network, good)
     with monkeypatch.context() as m:
-        m.setattr(handwritten_passes.Dense, "convolve_backward", lambda *_: 1 // 0)
+        m.setattr(handwritten_passes.DenseConvs, "backward", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             value.backward()
     value, _ = loss(network, network, good)

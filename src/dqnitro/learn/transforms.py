@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 from dqnitro.dqn import ConvNetwork
 from dqnitro.errors import ConfigError
-from dqnitro.learn.cpu.side_thread import Beside
+from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.optimizer_step import PlainStep, ScaledStep, Stepper
 
 if TYPE_CHECKING:
-    from dqnitro.learn.cpu.handwritten_passes import WrittenOut
-    from dqnitro.learn.cpu.split_network import Split
+    from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
+    from dqnitro.learn.cpu.split_network import SplitNetwork
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
 
@@ -40,9 +40,9 @@ class Parts:
     copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
     step: Stepper
     around_update: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f  # around loss and step, on a GPU
-    beside: Beside | None = None  # a second thread for the target's pass
-    by_hand: WrittenOut | None = None  # the passes over convolutional networks, where they are written out
-    split: Split | None = None  # those passes, divided between two threads
+    beside: SideThread | None = None  # a second thread for the target's pass
+    by_hand: HandwrittenPasses | None = None  # the passes over convolutional networks, where they are written out
+    split: SplitNetwork | None = None  # those passes, divided between two threads
     one_pass: bool = False  # all that the online network is asked before an update, in the pass that learns
 
 
@@ -200,38 +200,41 @@ def written_out(parts: Parts, device: str) -> Parts:
 
     Acting is in bfloat16 as well: the converted weights are there already. On top of `bfloat16` it takes over all of its passes.
     """
-    from dqnitro.learn.cpu.handwritten_passes import WrittenOut
+    from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
 
     if torch.device(device).type != "cpu":
         raise ConfigError("wrapper written-out is for a learner on the CPU", "on a GPU take bfloat16")
-    return _by_hand(parts, WrittenOut())
+    return _by_hand(parts, HandwrittenPasses())
 
 
 def distinct_patches(parts: Parts, device: str) -> Parts:
     """The passes of `written-out`, with every distinct patch of a batch convolved once."""
-    from dqnitro.learn.cpu.handwritten_passes import WrittenOut
-    from dqnitro.learn.cpu.patch_dedup import Distinct
+    from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
+    from dqnitro.learn.cpu.patch_dedup import PatchDedup
 
     if torch.device(device).type != "cpu":
         raise ConfigError("wrapper distinct-patches is for a learner on the CPU", "on a GPU take bfloat16")
-    return _by_hand(parts, WrittenOut(Distinct()))
+    return _by_hand(parts, HandwrittenPasses(PatchDedup()))
 
 
-def _by_hand(parts: Parts, passes: WrittenOut) -> Parts:
+def _by_hand(parts: Parts, passes: HandwrittenPasses) -> Parts:
     """Parts whose passes over convolutional networks are these; other networks keep theirs."""
     from dqnitro.learn.cpu.handwritten_passes import count_versions
+    from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
 
     def or_else(mine: Callable[[ConvNetwork, Tensor], Tensor], other: Forward) -> Forward:
         return lambda network, obs: mine(network, obs) if isinstance(network, ConvNetwork) else other(network, obs)
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
         optimizer = parts.make_optimizer(parameters, lr, eps)
-        if not getattr(optimizer, "counts_versions", False):
+        if isinstance(optimizer, OnePassAdam):  # it counts the versions of what it writes
+            passes.use_shadows(optimizer.shadows)
+        else:
             optimizer.register_step_post_hook(count_versions)
         return optimizer
 
     return replace(
-        parts, forward=or_else(passes.forward, parts.forward), quiet=or_else(passes.quiet, parts.quiet),
+        parts, forward=or_else(passes.forward, parts.forward), quiet=or_else(passes.forward_no_grad, parts.quiet),
         act=or_else(passes.act, parts.act), make_optimizer=make_optimizer, by_hand=passes,
     )  # fmt: skip
 
@@ -240,25 +243,25 @@ def side_by_side(parts: Parts, device: str) -> Parts:
     """The target's pass in a second thread while the online network's runs."""
     if torch.device(device).type != "cpu":
         raise ConfigError("wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue")
-    return replace(parts, beside=Beside())
+    return replace(parts, beside=SideThread())
 
 
 def split_network(parts: Parts, device: str) -> Parts:
     """The hidden layer, its gradient and its optimiser on a second thread; the convolutions on the first."""
     from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
-    from dqnitro.learn.cpu.split_network import Split
+    from dqnitro.learn.cpu.split_network import SplitNetwork
 
     if parts.by_hand is None:
         raise ConfigError("wrapper split-network divides passes written out by hand", "add distinct-patches")
-    beside = parts.beside or Beside()
+    beside = parts.beside or SideThread()
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
         optimizer = parts.make_optimizer(parameters, lr, eps)
         if isinstance(optimizer, OnePassAdam):
-            optimizer.beside = beside
+            optimizer.side_thread = beside
         return optimizer
 
-    return replace(parts, beside=beside, split=Split(parts.by_hand, beside), make_optimizer=make_optimizer)
+    return replace(parts, beside=beside, split=SplitNetwork(parts.by_hand, beside), make_optimizer=make_optimizer)
 
 
 def one_pass_acting(parts: Parts, device: str) -> Parts:

@@ -1,8 +1,14 @@
-"""Where an optimiser and the passes that work in bfloat16 meet: gradients and weights that need no conversion."""
+"""bfloat16 shadows of large parameters: weights and a gradient that the optimiser and the hand-written passes share.
+
+The passes compute in bfloat16. With a shadow they write a gradient as it comes out of the product, the optimiser reads
+it so and writes the new weights in bfloat16 as well, and nobody converts two million numbers forth and back.
+
+The optimiser owns the table; `HandwrittenPasses.use_shadows` is given it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -10,8 +16,8 @@ import torch
 from torch import Tensor
 
 
-def flat(x: Tensor) -> np.ndarray:
-    """All numbers in the order in which they lie in memory; bfloat16, which NumPy has not, as bits."""
+def flat_view(x: Tensor) -> np.ndarray:
+    """All numbers in the order in which they lie in memory; bfloat16, which NumPy does not have, as bits."""
     x = x.detach() if x.requires_grad else x
     array = (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).numpy()
     order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
@@ -20,37 +26,70 @@ def flat(x: Tensor) -> np.ndarray:
     return out
 
 
-class Half:
-    """What a large parameter has in bfloat16: its gradient, instead of `.grad`, and a copy of itself.
-
-    The optimiser puts it at the parameter; who makes bfloat16 gradients and reads bfloat16 weights fills it in.
+class Bf16Shadow:
+    """The weights and the gradient of one parameter in bfloat16. Its gradient is there or not, its weights are current
+    or not.
     """
 
-    def __init__(self) -> None:
-        self.gradient: Tensor | None = None
-        self.has_gradient = False
-        self.copy: Tensor | None = None
-        self.arrays: tuple[np.ndarray, ...] = ()  # both, for NumPy
-        self.version: int | None = None  # the parameter's when the copy was written; None: never
-        self.wait: Callable[[], Any] | None = None  # for a gradient that another thread is making; asked once
-        self.step: Callable[[], None] | None = None  # what the optimiser wants to be called when the gradient is there
-        self.stepped = False  # and has been, since the last step of the whole
+    def __init__(self, parameter: Tensor) -> None:
+        # Memory that is never touched costs nothing: passes in float32 leave both alone.
+        self.weights = torch.empty_like(parameter, dtype=torch.bfloat16)
+        self.gradient = torch.empty_like(self.weights)
+        self.arrays = (flat_view(self.gradient), flat_view(self.weights))
+        self.has_gradient = False  # from a pass that writes one until a step that uses it up
+        self._version: int | None = None  # the parameter's, when the weights were written
 
-    @staticmethod
-    def of(parameter: Tensor) -> Half | None:
-        """None where the optimiser does not ask for it, or nobody has filled it in."""
-        half = getattr(parameter, "half", None)
-        return half if isinstance(half, Half) and half.copy is not None else None
+    def is_current(self, version: int) -> bool:
+        """Whether the weights are those of the parameter in this version."""
+        return self._version == version
+
+    def add_gradient(self, a: Tensor, b: Tensor) -> None:
+        """Add `a @ b` to the gradient."""
+        if self.has_gradient:  # of another pass since the last step
+            self.gradient += a @ b
+        else:
+            torch.mm(a, b, out=self.gradient)
+        self.has_gradient = True
+
+    def stepped(self, parameter: Tensor) -> None:
+        """The optimiser has used the gradient up and has written the parameter and the shadow's weights."""
+        torch.autograd.graph.increment_version(parameter)  # written past torch's own operations
+        self._version = parameter._version
+        self.has_gradient = False
+
+
+class Bf16Shadows:
+    """The shadows of an optimiser's large parameters, and what is under way for them in another thread."""
+
+    def __init__(self, parameters: Iterable[Tensor] = ()) -> None:
+        self._table = {p: Bf16Shadow(p) for p in parameters}
+        self.when_made: Callable[[], None] | None = None  # for the thread that makes gradients, when all are there
+        self._pending: Callable[[], Any] | None = None  # waits for gradients that another thread is making
+
+    def get(self, parameter: Tensor) -> Bf16Shadow | None:
+        return self._table.get(parameter)
+
+    def with_gradient(self) -> Iterator[tuple[Tensor, Bf16Shadow]]:
+        return ((p, shadow) for p, shadow in self._table.items() if shadow.has_gradient)
+
+    @property
+    def are_pending(self) -> bool:
+        return self._pending is not None
+
+    def expect(self, wait: Callable[[], Any]) -> None:
+        """Gradients are being made in another thread; `wait` returns when they are there."""
+        self.settle()
+        self._pending = wait
 
     def settle(self) -> None:
-        """Until the gradient is there, and whoever made it is done with it."""
-        wait, self.wait = self.wait, None
+        """Wait until nothing is under way. The error of the other thread, if there is one, is raised here."""
+        wait, self._pending = self._pending, None
         if wait is not None:
             wait()
 
-    @staticmethod
-    def fill_in(parameter: Tensor, copy: Tensor) -> None:
-        half = getattr(parameter, "half", None)
-        if isinstance(half, Half):
-            half.copy, half.gradient, half.version = copy, torch.empty_like(copy), None
-            half.arrays = (flat(half.gradient), flat(copy))
+    def clear(self) -> None:
+        """Forget all gradients."""
+        self.settle()
+        self.when_made = None
+        for shadow in self._table.values():
+            shadow.has_gradient = False

@@ -1,9 +1,10 @@
 """The convolutional network's passes written out by hand, in bfloat16, for a learner on the CPU.
 
-What it saves over autocast: the weights are converted once after an update instead of in every pass, so that acting can use
-them, too; and the network is one node of autograd's graph instead of thirty, whose bookkeeping leaves the second core waiting.
+They save two things over autocast. The weights are converted once after an update instead of in every pass, so that
+acting can use them, too. And the network is one node of autograd's graph instead of thirty, whose bookkeeping leaves
+the second core waiting.
 
-The slow twin is the network itself: tests compare values and gradients with it.
+The reference implementation is the network itself: tests compare values and gradients with it.
 """
 
 from __future__ import annotations
@@ -18,113 +19,160 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dqnitro.dqn import ConvNetwork, joined
-from dqnitro.learn.cpu.bf16_shadow import Half
+from dqnitro.learn.cpu.bf16_shadow import Bf16Shadows
 
-SCALE = 1.0 / 255.0  # of the pixels; it goes to the first weights, because bytes are exact in bfloat16
+SCALE = 1.0 / 255.0  # of the pixels; the first weights are multiplied with it, because bytes are exact in bfloat16
 
 
-class Copies:
-    """bfloat16 copies of a network's weights. Output layers stay float32, as under autocast."""
+class Bf16Weights:
+    """A network's weights in bfloat16. Output layers stay float32, as under autocast.
 
-    def __init__(self, network: ConvNetwork) -> None:
+    All lists are in the order of `source`: weight, bias, weight, bias, ... of the convolutions, then of the hidden and
+    the output layer of each stream.
+    """
+
+    def __init__(self, network: ConvNetwork, shadows: Bf16Shadows | None = None) -> None:
         self.convolutions = [m for m in network.convolutions if isinstance(m, nn.Conv2d)]
-        head = network.head
-        self.streams = head.streams
+        self.streams = network.head.streams
         self.memory_format = network.memory_format
         layers = [*self.convolutions, *(layer for s in self.streams for layer in (s.hidden, s.output))]
-        outputs = [s.output for s in self.streams]
-        self.source = [p for layer in layers for p in layer.parameters()]  # weight, bias, weight, bias, ...
-        self._half = [i for i, p in enumerate(self.source) if not any(p is q for o in outputs for q in o.parameters())]
-        self._made = [torch.empty_like(self.source[i], dtype=torch.bfloat16) for i in self._half]
-        for i, made in zip(self._half, self._made, strict=True):
-            Half.fill_in(self.source[i], made)
-        self.weights: list[Tensor] = []  # in the order of `source`
+        outputs = {p for s in self.streams for p in s.output.parameters()}
+        self.source = [p for layer in layers for p in layer.parameters()]
+        self.shadows = Bf16Shadows() if shadows is None else shadows
+        self.hidden_have_shadows = all(self.shadows.get(s.hidden.weight) is not None for s in self.streams)
+        self._converted = [i for i, p in enumerate(self.source) if p not in outputs]
+        # Where a parameter has a shadow, its copy is the shadow's, which the optimiser writes.
+        self._shadow = {i: x for i in self._converted if (x := self.shadows.get(self.source[i])) is not None}
+        self._copies = [
+            self._shadow[i].weights if i in self._shadow else torch.empty_like(self.source[i], dtype=torch.bfloat16)
+            for i in self._converted
+        ]
+        self.weights: list[Tensor] = []
         self._versions: list[int] = []
-        self._places: list[int] = []  # of the parameters in memory
-        self._plain: list[Tensor] = []  # the parameters without gradients
+        self._addresses: list[int] = []  # of the parameters in memory
+        self._detached: list[Tensor] = []  # the parameters without gradients
         self._derived: dict[int, tuple[Tensor, ...]] = {}
 
     def refresh(self) -> None:
         """Convert again if a parameter was written to since the last time.
 
-        torch counts what its own operations write. Whoever writes past them has to say so with `increment_version`: the fused
-        optimiser does not count, and a player's weights lie in memory that another process writes.
+        torch counts what its own operations write. Code that writes past them has to say so with `increment_version`:
+        the fused optimiser does not count, and a player's weights lie in memory that another process writes.
         """
         versions = [p._version for p in self.source]
         if versions == self._versions:
             return
         self._versions = versions
-        places = [p.data_ptr() for p in self.source]
-        if places != self._places:
-            self._places, self._plain = places, [p.detach() for p in self.source]
-        self.weights = list(self._plain)
-        # Views of the copies stay what they are: the copies are written to, never replaced.
-        self._derived = {i: x for i, x in self._derived.items() if x[0].data_ptr() == self._made[2 * i].data_ptr()}
+        addresses = [p.data_ptr() for p in self.source]
+        if addresses != self._addresses:
+            self._addresses = addresses
+            self._detached = [p.detach() for p in self.source]
+        self.weights = list(self._detached)
+        # Views of the copies stay valid: the copies are written to, never replaced.
+        self._derived = {i: x for i, x in self._derived.items() if x[0].data_ptr() == self._copies[2 * i].data_ptr()}
         old: list[Tensor] = []
         new: list[Tensor] = []
-        for i, made in zip(self._half, self._made, strict=True):
-            half = Half.of(self.source[i])
-            if (
-                half is None or half.copy is not made or half.version != versions[i]
-            ):  # or the optimiser has done it already
+        for i, copy in zip(self._converted, self._copies, strict=True):
+            shadow = self._shadow.get(i)
+            if shadow is None or not shadow.is_current(versions[i]):  # otherwise the optimiser has written it already
                 old.append(self.weights[i])
-                new.append(made)
+                new.append(copy)
         torch._foreach_copy_(new, old)  # pyright: ignore[reportPrivateImportUsage]
-        torch.mul(self.weights[0], SCALE, out=self._made[0])
-        for i, made in zip(self._half, self._made, strict=True):
-            self.weights[i] = made
+        torch.mul(self.weights[0], SCALE, out=self._copies[0])
+        for i, copy in zip(self._converted, self._copies, strict=True):
+            self.weights[i] = copy
 
     def derived(self, i: int, make: Callable[[Tensor], tuple[Tensor, ...]]) -> Any:
-        """What `make` makes of the weights of convolution i; kept until they change, or for good if they are only views."""
+        """`make(weights of convolution i)`, kept until the weights change, or for good if it returns views of them."""
         if i not in self._derived:
             self._derived[i] = make(self.weights[2 * i])
         return self._derived[i]
 
     def gradient(self, i: int, g: Tensor, x: Tensor) -> Tensor | None:
-        """`g.t() @ x` as float32, or as the optimiser wants it: then in its own place, and None."""
-        half = Half.of(self.source[i])
-        if half is None or half.gradient is None:
+        """`g.t() @ x` as float32; None where it went to a shadow instead."""
+        shadow = self._shadow.get(i)
+        if shadow is None:
             return (g.t() @ x).float()
-        if half.has_gradient:  # of another pass since the last step
-            half.gradient += g.t() @ x
-        else:
-            torch.mm(g.t(), x, out=half.gradient)
-        half.has_gradient = True
+        shadow.add_gradient(g.t(), x)
         return None
 
 
 @dataclass
-class Kept:
-    """What a pass leaves for the way back."""
+class Activations:
+    """What a forward pass leaves for the backward pass."""
 
     inputs: list[Tensor]  # of every convolution, and the output of the last
-    flat: Tensor  # what the hidden layers read
+    flat: Tensor  # the hidden layers' input
     hidden: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # of each stream, bfloat16 and float32
 
 
-class BackToFlat(NamedTuple):
-    """The first part of the way back: through the head, as far as the hidden layers' input."""
+class HeadGradients(NamedTuple):
+    """The first part of a backward pass: through the head, as far as the hidden layers' input."""
 
-    flat: Tensor  # the gradient there, bfloat16
-    hidden: list[Tensor]  # of each stream, before the ReLU
-    of_streams: list[Tensor | None]  # of all their parameters but the hidden weights, whose places are None
-
-
-def convolve(copies: Copies, obs: tuple[Tensor, ...]) -> Kept:
-    w, inputs = copies.weights, []
-    x = joined(*obs).to(torch.bfloat16, memory_format=copies.memory_format)
-    for i, layer in enumerate(copies.convolutions):
-        inputs.append(x)
-        x = torch.conv2d(x, w[2 * i], w[2 * i + 1], layer.stride).relu_()  # type: ignore[arg-type]
-    return Kept([*inputs, x], x.flatten(1))
+    flat: Tensor  # of that input, bfloat16
+    hidden: list[Tensor]  # of each stream's hidden layer before the ReLU
+    of_streams: list[Tensor | None]  # of all parameters of the streams; None for the hidden weights, which come later
 
 
-def run_head(copies: Copies, kept: Any) -> list[Tensor]:
+class ConvPasses(Protocol):
+    """Forward and backward passes through the convolutions. The layers above are the same for all (`head_forward`,
+    `head_backward`).
+    """
+
+    def forward(self, weights: Bf16Weights, obs: tuple[Tensor, ...]) -> Any:
+        """Convolve all of these as one batch. Returns what the backward pass needs, with `flat` and room for `hidden`."""
+        ...
+
+    def backward(self, weights: Bf16Weights, kept: Any, g_flat: Tensor) -> list[Tensor | None]:
+        """The gradients of the convolutions, float32, in the order of `weights.source`."""
+        ...
+
+    def release(self, kept: Any) -> None:
+        """Say that what a pass kept is not needed any more."""
+        ...
+
+
+class DenseConvs:
+    """Every layer computes all of its output, as torch does."""
+
+    def forward(self, weights: Bf16Weights, obs: tuple[Tensor, ...]) -> Activations:
+        w, inputs = weights.weights, []
+        x = joined(*obs).to(torch.bfloat16, memory_format=weights.memory_format)
+        for i, layer in enumerate(weights.convolutions):
+            inputs.append(x)
+            x = torch.conv2d(x, w[2 * i], w[2 * i + 1], layer.stride).relu_()  # type: ignore[arg-type]
+        return Activations([*inputs, x], x.flatten(1))
+
+    def backward(self, weights: Bf16Weights, kept: Activations, g_flat: Tensor) -> list[Tensor | None]:
+        rows = len(g_flat)
+        g = g_flat.view(rows, *kept.inputs[-1].shape[1:]).contiguous(memory_format=weights.memory_format)
+        out: list[Tensor | None] = []
+        for i in range(len(weights.convolutions) - 1, -1, -1):
+            g = torch.ops.aten.threshold_backward(g, kept.inputs[i + 1][:rows], 0)
+            stride = weights.convolutions[i].stride
+            weight = weights.weights[2 * i]
+            wanted = [i > 0, True, True]  # gradients of input, weight and bias; pixels need none
+            g, g_w, g_b = torch.ops.aten.convolution_backward(
+                g, kept.inputs[i][:rows], weight, [weight.shape[0]], stride, [0, 0], [1, 1], False, [0, 0], 1, wanted
+            )
+            g_w = g_w.to(torch.float32, memory_format=weights.memory_format)
+            out = [g_w * SCALE if i == 0 else g_w, g_b.float(), *out]
+        return out
+
+    def release(self, kept: Activations) -> None:
+        """Python frees it with the last reference."""
+
+
+_DENSE = DenseConvs()
+
+
+def head_forward(weights: Bf16Weights, kept: Any) -> list[Tensor]:
     """From the hidden layers' input to the outputs of the streams, float32."""
-    w, n = copies.weights, len(copies.convolutions)
-    kept.hidden, outputs = [], []
-    for s in range(len(copies.streams)):
-        hidden_w, hidden_b, output_w, output_b = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
+    n = 2 * len(weights.convolutions)
+    outputs = []
+    kept.hidden = []
+    for s in range(len(weights.streams)):
+        hidden_w, hidden_b, output_w, output_b = weights.weights[n + 4 * s : n + 4 * s + 4]
         h = F.linear(kept.flat, hidden_w, hidden_b).relu_()
         h32 = h.float()
         kept.hidden.append((h, h32))
@@ -132,162 +180,125 @@ def run_head(copies: Copies, kept: Any) -> list[Tensor]:
     return outputs
 
 
-def head_backward(copies: Copies, kept: Any, gradients: tuple[Tensor, ...]) -> BackToFlat:
-    """There may be fewer gradients than samples: the last samples of a pass may only have been looked at."""
-    w, n = copies.weights, len(copies.convolutions)
+def head_backward(weights: Bf16Weights, kept: Any, gradients: tuple[Tensor, ...]) -> HeadGradients:
+    """There may be fewer gradients than samples: the last samples of a pass may be there for their values only."""
+    n = 2 * len(weights.convolutions)
     of_streams: list[Tensor | None] = []
     hidden: list[Tensor] = []
     flat: Tensor | None = None
     for s, g in enumerate(gradients):
-        hidden_w, _, output_w, _ = w[2 * n + 4 * s : 2 * n + 4 * s + 4]
+        hidden_w, _, output_w, _ = weights.weights[n + 4 * s : n + 4 * s + 4]
         h, h32 = (x[: len(g)] for x in kept.hidden[s])
         g_h = torch.ops.aten.threshold_backward((g @ output_w).to(torch.bfloat16), h, 0)
         hidden.append(g_h)
         of_streams += [None, g_h.sum(0, dtype=torch.float32), g.t() @ h32, g.sum(0)]
-        back = g_h @ hidden_w
-        flat = back if flat is None else flat + back
+        g_flat = g_h @ hidden_w
+        flat = g_flat if flat is None else flat + g_flat
     assert flat is not None
-    return BackToFlat(flat, hidden, of_streams)
+    return HeadGradients(flat, hidden, of_streams)
 
 
-def hidden_gradients(copies: Copies, kept: Any, hidden: list[Tensor]) -> list[Tensor | None]:
-    """Of the hidden layers' weights; None where the optimiser has it already."""
-    n = 2 * len(copies.convolutions)
-    return [copies.gradient(n + 4 * s, g, kept.flat[: len(g)]) for s, g in enumerate(hidden)]
+def hidden_gradients(weights: Bf16Weights, kept: Any, hidden: list[Tensor]) -> list[Tensor | None]:
+    """The gradients of the hidden layers' weights; None where a shadow has it."""
+    n = 2 * len(weights.convolutions)
+    return [weights.gradient(n + 4 * s, g, kept.flat[: len(g)]) for s, g in enumerate(hidden)]
 
 
-def convolve_backward(copies: Copies, kept: Kept, g_flat: Tensor) -> list[Tensor | None]:
-    w, rows, last = copies.weights, len(g_flat), kept.inputs[-1]
-    g = g_flat.view(rows, *last.shape[1:]).contiguous(memory_format=copies.memory_format)
-    out: list[Tensor | None] = []
-    for i in range(len(copies.convolutions) - 1, -1, -1):
-        g = torch.ops.aten.threshold_backward(g, kept.inputs[i + 1][:rows], 0)
-        stride, weight = copies.convolutions[i].stride, w[2 * i]
-        g, g_w, g_b = torch.ops.aten.convolution_backward(
-            g, kept.inputs[i][:rows], weight, [weight.shape[0]], stride, [0, 0], [1, 1], False, [0, 0], 1, [i > 0, True, True]
-        )  # fmt: skip
-        g_w = g_w.to(torch.float32, memory_format=copies.memory_format)
-        out = [g_w * SCALE if i == 0 else g_w, g_b.float(), *out]
-    return out
-
-
-class Passes(Protocol):
-    """Both ways through the convolutions. What is above them is the same for all (`run_head`, `head_backward`)."""
-
-    def convolve(self, copies: Copies, obs: tuple[Tensor, ...]) -> Any:
-        """Over all of these, as one batch. What the way back needs, with a `flat` to go on from, and room for `hidden`."""
-        ...
-
-    def convolve_backward(self, copies: Copies, kept: Any, g_flat: Tensor) -> list[Tensor | None]:
-        """The gradients of the convolutions, float32, in the order of `copies.source`."""
-        ...
-
-    def done(self, kept: Any) -> None:
-        """What a pass kept is needed no more."""
-        ...
-
-
-class Dense:
-    """Every layer computes all of its output, as torch does."""
-
-    def convolve(self, copies: Copies, obs: tuple[Tensor, ...]) -> Kept:
-        return convolve(copies, obs)
-
-    def convolve_backward(self, copies: Copies, kept: Kept, g_flat: Tensor) -> list[Tensor | None]:
-        return convolve_backward(copies, kept, g_flat)
-
-    def done(self, kept: Kept) -> None:
-        """Freed when nobody holds it."""
-
-
-_DENSE = Dense()
-
-
-def run(passes: Passes, copies: Copies, *obs: Tensor) -> tuple[list[Tensor], Any]:
-    """The outputs of the streams, float32, and what the way back needs."""
-    kept = passes.convolve(copies, obs)
-    return run_head(copies, kept), kept
-
-
-def put_in(of_streams: list[Tensor | None], hidden: list[Tensor | None]) -> list[Tensor | None]:
+def join_head_gradients(head: HeadGradients, hidden: list[Tensor | None]) -> list[Tensor | None]:
     """All gradients of the head in the order of its parameters."""
-    return [hidden[i // 4] if i % 4 == 0 else g for i, g in enumerate(of_streams)]
+    return [hidden[i // 4] if i % 4 == 0 else g for i, g in enumerate(head.of_streams)]
 
 
-def run_backward(passes: Passes, copies: Copies, kept: Any, gradients: tuple[Tensor, ...]) -> list[Tensor | None]:
-    """The gradients of all parameters, float32, in the order of `copies.source`; None where the optimiser has it already."""
-    back = head_backward(copies, kept, gradients)
-    hidden = hidden_gradients(copies, kept, back.hidden)
-    of_convolutions = passes.convolve_backward(copies, kept, back.flat)
-    passes.done(kept)
-    return of_convolutions + put_in(back.of_streams, hidden)
+def run_forward(convs: ConvPasses, weights: Bf16Weights, *obs: Tensor) -> tuple[list[Tensor], Any]:
+    """The outputs of the streams, float32, and what the backward pass needs."""
+    kept = convs.forward(weights, obs)
+    return head_forward(weights, kept), kept
 
 
-WayBack = Callable[[tuple[Tensor, ...]], list[Tensor | None]]
+def run_backward(
+    convs: ConvPasses, weights: Bf16Weights, kept: Any, gradients: tuple[Tensor, ...]
+) -> list[Tensor | None]:
+    """The gradients of all parameters, float32, in the order of `weights.source`; None where a shadow has it."""
+    head = head_backward(weights, kept, gradients)
+    hidden = hidden_gradients(weights, kept, head.hidden)
+    of_convs = convs.backward(weights, kept, head.flat)
+    convs.release(kept)
+    return of_convs + join_head_gradients(head, hidden)
 
 
-class _Pass(torch.autograd.Function):
-    """One node for the whole network, whose outputs are there already. Its parameters are arguments only so that gradients
-    find them.
+Backward = Callable[[tuple[Tensor, ...]], list[Tensor | None]]
+
+
+class _NetworkNode(torch.autograd.Function):
+    """One node of autograd's graph for the whole network, whose outputs are computed already. The parameters are
+    arguments only so that gradients find them.
     """
 
     @staticmethod
-    def forward(ctx: Any, way_back: WayBack, outputs: tuple[Tensor, ...], *parameters: Tensor) -> tuple[Tensor, ...]:
-        ctx.way_back = way_back
+    def forward(ctx: Any, backward: Backward, outputs: tuple[Tensor, ...], *parameters: Tensor) -> tuple[Tensor, ...]:
+        ctx.run_backward = backward
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, None, *ctx.way_back(gradients))
+        return (None, None, *ctx.run_backward(gradients))
 
 
-class WrittenOut:
-    """The passes over any number of networks; remembers the copies of each."""
+class HandwrittenPasses:
+    """The passes over any number of networks; keeps the bfloat16 weights of each."""
 
-    def __init__(self, passes: Passes | None = None) -> None:
-        self.passes = passes or _DENSE
-        self._copies: weakref.WeakKeyDictionary[nn.Module, Copies] = weakref.WeakKeyDictionary()
+    def __init__(self, convs: ConvPasses | None = None) -> None:
+        self.convs = convs or _DENSE
+        self._shadows = Bf16Shadows()
+        self._weights: weakref.WeakKeyDictionary[nn.Module, Bf16Weights] = weakref.WeakKeyDictionary()
 
-    def copies(self, network: ConvNetwork) -> Copies:
-        if network not in self._copies:
-            self._copies[network] = Copies(network)
-        found = self._copies[network]
+    def use_shadows(self, shadows: Bf16Shadows) -> None:
+        """Share weights and gradients with the optimiser that owns these."""
+        self._shadows = shadows
+        self._weights.clear()
+
+    def weights(self, network: ConvNetwork) -> Bf16Weights:
+        """A network's weights in bfloat16, up to date."""
+        if network not in self._weights:
+            self._weights[network] = Bf16Weights(network, self._shadows)
+        found = self._weights[network]
         found.refresh()
         return found
 
     def forward(self, network: ConvNetwork, obs: Tensor) -> Tensor:
-        """The pass that learns."""
+        """Training forward pass."""
         return self.forward_also(network, obs)[0]
 
     def forward_also(self, network: ConvNetwork, obs: Tensor, *also: Tensor) -> list[Tensor]:
-        """The pass that learns, and what the network says about other observations: they go along, and nothing comes back."""
-        copies = self.copies(network)
+        """Training forward pass. `also` observations share the pass but get no gradients."""
+        weights = self.weights(network)
         with torch.no_grad():
-            outputs, kept = run(self.passes, copies, obs, *also)
+            outputs, kept = run_forward(self.convs, weights, obs, *also)
         rows = [len(obs), *map(len, also)]
-        return self.results(network, outputs, rows, lambda g: run_backward(self.passes, copies, kept, g))
+        return self.results(network, outputs, rows, lambda g: run_backward(self.convs, weights, kept, g))
 
-    def results(self, network: ConvNetwork, outputs: list[Tensor], rows: list[int], way_back: WayBack) -> list[Tensor]:
-        """What a pass says, in parts of so many rows. The first has gradients."""
-        copies, (learns, *others) = self.copies(network), zip(*(x.split(rows) for x in outputs), strict=True)
-        out = network.head.combine(*_Pass.apply(way_back, learns, *copies.source))  # type: ignore[misc]
+    def results(self, network: ConvNetwork, outputs: list[Tensor], rows: list[int], backward: Backward) -> list[Tensor]:
+        """The network's outputs from those of its streams, a tensor for each count of rows. The first has gradients."""
+        trained, *others = zip(*(x.split(rows) for x in outputs), strict=True)
+        parameters = self.weights(network).source
+        out = network.head.combine(*_NetworkNode.apply(backward, trained, *parameters))  # type: ignore[misc]
         with torch.no_grad():
             return [out, *(network.head.combine(*x) for x in others)]
 
     @torch.no_grad()
-    def quiet(self, network: ConvNetwork, obs: Tensor) -> Tensor:
-        """Without a graph: the target's values."""
-        outputs, kept = run(self.passes, self.copies(network), obs)
-        self.passes.done(kept)
+    def forward_no_grad(self, network: ConvNetwork, obs: Tensor) -> Tensor:
+        """Forward pass without a graph, for the target's values."""
+        outputs, kept = run_forward(self.convs, self.weights(network), obs)
+        self.convs.release(kept)
         return network.head.combine(*outputs)
 
     @torch.no_grad()
     def act(self, network: ConvNetwork, obs: Tensor) -> Tensor:
-        """The actions' values: a few observations, too few for anything clever."""
-        return network.head.combine(*run(_DENSE, self.copies(network), obs)[0])
+        """Acting pass, for a few observations: always dense, because numbering so few patches does not pay."""
+        return network.head.combine(*run_forward(_DENSE, self.weights(network), obs)[0])
 
 
 def count_versions(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """A hook of optimisers: says that all parameters were written to."""
+    """Post-hook of an optimiser's step that says that all parameters were written to."""
     for group in optimizer.param_groups:
         torch.autograd.graph.increment_version(group["params"])

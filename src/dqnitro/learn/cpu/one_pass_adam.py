@@ -1,13 +1,13 @@
-"""Adam in one pass over the memory: reads a gradient as it comes, in bfloat16 if need be, and writes the bfloat16 weights that
-the next passes read.
+"""Adam in one pass over the memory: it reads a gradient in the precision in which it was made, and writes the bfloat16
+weights that the next passes read.
 
-With two million parameters the optimiser is all memory traffic. torch's own, for the same end, writes the gradients as float32,
-reads them again, and has the new weights read once more to convert them. The slow twin is `torch.optim.Adam`.
+With two million parameters the optimiser is all memory traffic. With torch's Adam the gradients are written as float32
+and read again, and the new weights are read once more to convert them. The reference implementation is
+`torch.optim.Adam`.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,23 +17,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dqnitro.learn.cpu.bf16_shadow import Half, flat
-from dqnitro.learn.cpu.patch_kernels import to_float, to_half
-from dqnitro.learn.cpu.side_thread import Beside
+from dqnitro.learn.cpu.bf16_shadow import Bf16Shadow, Bf16Shadows, flat_view
+from dqnitro.learn.cpu.patch_kernels import bf16_to_float, to_bf16
+from dqnitro.learn.cpu.side_thread import SideThread
 
-# Moments of weights that get no gradient any more shrink until rounding stops them, at numbers so small that a CPU takes two to
-# three times as long with them; a third of all ended there. They are 0 from here on, which changes no weight.
+# Moments of weights that get no gradient any more shrink to denormal numbers, with which a CPU takes two to three times
+# as long; a third of all moments ended there. Below this number they become 0, which changes no weight.
 _NOTHING = np.float32(1e-32)
-LARGE = 1 << 17  # parameters from which on converting a tensor shows
+LARGE = 1 << 17  # parameters of a tensor from which on its conversion takes noticeable time
 
 
-# Contracting a product and a sum into one instruction only saves a rounding.
 def one_pass(f: Any) -> Any:
+    # "contract": a product and a sum in one instruction, which only saves a rounding.
     return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(f)
 
 
 @one_pass
-def step_float(
+def step_float32(
     p: np.ndarray,
     m: np.ndarray,
     v: np.ndarray,
@@ -57,7 +57,7 @@ def step_float(
 
 
 @one_pass
-def step_half(
+def step_bf16(
     p: np.ndarray,
     m: np.ndarray,
     v: np.ndarray,
@@ -70,95 +70,94 @@ def step_half(
     root: np.float32,
     epsilon: np.float32,
 ) -> None:
-    """The same from a bfloat16 gradient, and into a bfloat16 copy as well."""
+    """The same from a bfloat16 gradient; writes a bfloat16 copy of the weights as well."""
     one = np.float32(1.0)
     for i in range(len(p)):
-        x = to_float(g[i]) * scale
+        x = bf16_to_float(g[i]) * scale
         a = m[i] + (x - m[i]) * (one - beta1)
         b = v[i] * beta2 + x * x * (one - beta2)
         m[i] = a if abs(a) > _NOTHING else np.float32(0.0)
         v[i] = b if b > _NOTHING else np.float32(0.0)
         p[i] -= size * m[i] / (np.sqrt(v[i]) * root + epsilon)
-        copy[i] = to_half(p[i])
+        copy[i] = to_bf16(p[i])
 
 
 class OnePassAdam(torch.optim.Adam):
-    """`torch.optim.Adam` on a CPU, with the same state under the same names."""
+    """`torch.optim.Adam` on a CPU, with the same state under the same names.
 
-    counts_versions = True  # of the parameters it writes; torch's fused one does not
+    Large parameters have a shadow: where a pass leaves a bfloat16 gradient there, a step reads it, uses it up, and
+    writes the new weights into the shadow, too. All others, and large ones whose gradient is in `.grad`, are stepped in
+    float32.
+    """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, eps: float) -> None:
         super().__init__(parameters, lr=lr, eps=eps)
         self.scale = 1.0  # of the gradients, for the next step
-        self.beside: Beside | None = None  # the thread of the large parameters, in whose core's cache they lie
+        self.side_thread: SideThread | None = None  # steps the large parameters, which lie in its core's cache
+        self.shadows = Bf16Shadows(p for p in self._parameters() if p.numel() >= LARGE)
         self._views: dict[Tensor, tuple[int, tuple[Tensor, ...], tuple[np.ndarray, ...]]] = {}
-        for p in self._parameters():
-            if p.numel() >= LARGE:
-                p.half = Half()  # type: ignore[attr-defined]
-        none, bits, number = np.zeros(0, np.float32), np.zeros(0, np.uint16), np.float32(0.0)
-        step_float(none, none, none, none, *[number] * 6)  # compiled now, not in the first update
-        step_half(none, none, none, bits, bits, *[number] * 6)
+        # Compile now, not in the first update.
+        floats = np.zeros(0, np.float32)
+        bits = np.zeros(0, np.uint16)
+        numbers = [np.float32(0.0)] * 6
+        step_float32(floats, floats, floats, floats, *numbers)
+        step_bf16(floats, floats, floats, bits, bits, *numbers)
 
     def _parameters(self) -> list[Tensor]:
         return [p for group in self.param_groups for p in group["params"]]
-
-    def _halves(self) -> list[tuple[Tensor, Half]]:
-        return [(p, half) for p in self._parameters() if (half := Half.of(p)) is not None]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Always to None. Without torch's bookkeeping, which takes longer than all of this."""
         for p in self._parameters():
             p.grad = None
-        for _, half in self._halves():
-            half.settle()
-            half.has_gradient, half.stepped, half.step = False, False, None
+        self.shadows.clear()
 
     def step_early(self) -> None:
-        """Large parameters are stepped as soon as their gradients are made, by the thread that makes them: nothing else has to
-        be known of the others'.
+        """Until the next `zero_grad`: the thread that makes bfloat16 gradients steps their parameters as soon as they
+        are made. That needs a scale that does not depend on the other gradients.
         """
-        for p, half in self._halves():
-            half.step = functools.partial(self._step_half, p, half)
+        self.shadows.when_made = self._step_shadows
 
     def gradients(self) -> list[Tensor]:
         out = [p.grad for p in self._parameters() if p.grad is not None]
-        for _, half in self._halves():
-            half.settle()
-            if half.has_gradient and half.gradient is not None:
-                out.append(half.gradient)
-        return out
+        self.shadows.settle()
+        return out + [shadow.gradient for _, shadow in self.shadows.with_gradient()]
 
     def _next_step(self, p: Tensor) -> tuple[float, tuple[np.ndarray, ...]]:
-        """Which step this is, counted, and the parameter and its two moments as NumPy sees them; looked up again only if one of
-        them moved.
+        """Count the step of a parameter. Returns its number, and the parameter and its two moments as NumPy arrays;
+        these are made again only if one of the tensors moved.
         """
         state = self.state[p]
         if not state:
             state["step"] = torch.tensor(0.0)
-            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        kept = tuple(state[k] for k in ("step", "exp_avg", "exp_avg_sq"))
-        place, was, views = self._views.get(p, (0, (), ()))
-        if place != p.data_ptr() or any(a is not b for a, b in zip(was, kept, strict=True)):
-            views = (flat(kept[0]), flat(p), flat(kept[1]), flat(kept[2]))
-            self._views[p] = (p.data_ptr(), kept, views)
+            state["exp_avg"] = torch.zeros_like(p)
+            state["exp_avg_sq"] = torch.zeros_like(p)
+        tensors = tuple(state[k] for k in ("step", "exp_avg", "exp_avg_sq"))
+        address, seen, views = self._views.get(p, (0, (), ()))
+        if address != p.data_ptr() or any(a is not b for a, b in zip(seen, tensors, strict=True)):
+            views = (flat_view(tensors[0]), flat_view(p), flat_view(tensors[1]), flat_view(tensors[2]))
+            self._views[p] = (p.data_ptr(), tensors, views)
         count, *arrays = views
         count[0] += 1
         return float(count[0]), tuple(arrays)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        halves = [(p, half) for p, half in self._halves() if half.has_gradient or half.wait is not None]
-        left = [(p, half) for p, half in halves if half.step is None or half.wait is None]
-        wait = self.beside.start(self._step_halves, left) if self.beside is not None and left else None
-        self._step_floats([p for p in self._parameters() if p.grad is not None and not any(p is q for q, _ in halves)])
+        wait = None
+        if self.side_thread is not None and self._is_left_to_step():
+            # The thread works in order: gradients that it is still making are there when this call comes.
+            wait = self.side_thread.start(self._step_shadows)
+        self._step_floats([p for p in self._parameters() if p.grad is not None])
         if wait is not None:
             wait()
-        for _, half in halves:
-            half.settle()
-        self._step_halves(halves)
-        torch.autograd.graph.increment_version(self._parameters())  # written past torch's own operations
-        for p, half in halves:
-            half.version, half.stepped = p._version, False
+        self.shadows.settle()
+        self._step_shadows()
+
+    def _is_left_to_step(self) -> bool:
+        """Whether there are bfloat16 gradients, or will be, that are not stepped early."""
+        if self.shadows.are_pending:
+            return self.shadows.when_made is None
+        return any(True for _ in self.shadows.with_gradient())
 
     def _step_floats(self, parameters: list[Tensor]) -> None:
         numbers: dict[float, tuple[np.float32, ...]] = {}
@@ -168,24 +167,26 @@ class OnePassAdam(torch.optim.Adam):
                 numbers[t] = self._numbers(t)
             assert p.grad is not None
             g = p.grad if p.grad.stride() == p.stride() else torch.empty_like(p).copy_(p.grad)
-            step_float(*arrays, flat(g), *numbers[t])
+            step_float32(*arrays, flat_view(g), *numbers[t])
+        torch.autograd.graph.increment_version(parameters)  # written past torch's own operations
 
-    def _step_halves(self, halves: list[tuple[Tensor, Half]]) -> None:
-        """Those that were not stepped early."""
-        for p, half in halves:
-            if not half.stepped:
-                self._step_half(p, half)
+    def _step_shadows(self) -> None:
+        """Step the parameters with a bfloat16 gradient, in whichever thread calls this."""
+        for p, shadow in self.shadows.with_gradient():
+            self._step_shadow(p, shadow)
 
-    def _step_half(self, p: Tensor, half: Half) -> None:
+    def _step_shadow(self, p: Tensor, shadow: Bf16Shadow) -> None:
+        assert p.grad is None, "a parameter has a float32 and a bfloat16 gradient in one step"
         t, arrays = self._next_step(p)
-        step_half(*arrays, *half.arrays, *self._numbers(t))
-        half.stepped = True
+        step_bf16(*arrays, *shadow.arrays, *self._numbers(t))
+        shadow.stepped(p)
 
     def _numbers(self, t: float) -> tuple[np.float32, ...]:
-        """All that step t multiplies with."""
+        """The factors of step t, in the order in which the kernels take them."""
         (group,) = self.param_groups
         beta1, beta2 = group["betas"]
-        size, root = group["lr"] / (1 - beta1**t), 1 / math.sqrt(1 - beta2**t)
+        size = group["lr"] / (1 - beta1**t)
+        root = 1 / math.sqrt(1 - beta2**t)
         return tuple(np.float32(x) for x in (self.scale, beta1, beta2, size, root, group["eps"]))
 
 
@@ -195,7 +196,7 @@ class OnePassStep:
     def __call__(self, loss: Tensor, network: nn.Module, optimizer: torch.optim.Optimizer, largest_norm: float) -> None:
         assert isinstance(optimizer, OnePassAdam)
         optimizer.zero_grad()
-        if optimizer.beside is not None and not largest_norm:
+        if optimizer.side_thread is not None and not largest_norm:
             optimizer.step_early()
         loss.backward()
         if largest_norm:

@@ -1,7 +1,7 @@
-"""A second thread for the target network's pass, which waits for nothing that the online network's pass makes.
+"""A second thread for the target network's pass, which needs nothing that the online network's pass makes.
 
-Products of this size are too small for two cores: both are woken for each, and what one core writes the other has to fetch. Two
-whole passes at the same time, a core each, share nothing but the batch.
+Matrix products of this size are too small for two cores: both are woken for each, and what one core writes the other
+has to fetch. Two whole passes at the same time, one on each core, share nothing but the batch.
 """
 
 from __future__ import annotations
@@ -17,19 +17,26 @@ import torch
 Wait = Callable[[], Any]
 
 
-class Beside:
-    """Calls functions in a thread of its own, one after the other, each with one thread of torch and without gradients."""
+class SideThread:
+    """Calls functions in a thread of its own, in the order in which they were started, with one of torch's threads each
+    and without gradients.
+    """
 
     def __init__(self) -> None:
         self._pid = 0
-        self._todo: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
     def start(self, f: Callable[..., Any], *args: Any) -> Wait:
-        """Returns at once; call what it returns to have the value, or the error, as often as wanted. Whatever was started has to be waited for."""
-        if self._pid != os.getpid():  # threads do not live on in a fork
-            self._pid, self._todo = os.getpid(), queue.SimpleQueue()
-            # A daemon: between two updates it only waits, and nobody has to end it.
-            threading.Thread(target=_work, args=(self._todo,), name="dqnitro-beside", daemon=True).start()
+        """Start `f(*args)` and return a function that waits for its value, or raises its error, as often as it is
+        called.
+
+        The caller has to wait for everything that it starts: otherwise an error would be lost.
+        """
+        if self._pid != os.getpid():  # threads do not survive a fork
+            self._pid = os.getpid()
+            self._calls = queue.SimpleQueue()
+            # A daemon: between two updates it only waits, so the process may end without it.
+            threading.Thread(target=_work, args=(self._calls,), name="dqnitro-side-thread", daemon=True).start()
         answer: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
 
         def call() -> None:
@@ -48,14 +55,14 @@ class Beside:
                 raise error
             return value
 
-        self._todo.put(call)
+        self._calls.put(call)
         return wait
 
 
 @torch.no_grad()
-def _work(todo: queue.SimpleQueue[Callable[[], None]]) -> None:
+def _work(calls: queue.SimpleQueue[Callable[[], None]]) -> None:
     torch.set_num_threads(1)  # torch counts the threads of each thread that calls it
     while True:
-        call = todo.get()
+        call = calls.get()
         call()
-        del call  # or its arguments would live until the next one comes
+        del call  # or its arguments would live until the next call comes
