@@ -8,6 +8,7 @@ from torch import nn
 
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
+from dqnitro.learn.cpu.bf16_shadow import Bf16Shadows
 from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
 from dqnitro.learn.cpu.one_pass_adam import LARGE, OnePassAdam, OnePassStep
 from dqnitro.learn.optimizer_step import PlainStep
@@ -122,6 +123,38 @@ def test_two_passes_before_a_step_add_up():
     assert len(once) == len(list(network.parameters()))
     for a, b in zip(once, twice, strict=True):
         torch.testing.assert_close(b, 2 * a, rtol=1e-2, atol=1e-6)
+
+
+def test_a_step_uses_bfloat16_gradients_up_and_another_optimiser_has_shadows_of_its_own():
+    parts, network, obs = wrap(WRAPPERS, "cpu"), make(), pixels()
+    for _ in range(2):
+        optimizer = parts.make_optimizer(network.parameters(), 1e-2, 1e-8)
+        assert isinstance(optimizer, OnePassAdam) and not list(optimizer.shadows.with_gradient())
+        parts.forward(network, obs).square().mean().backward()
+        large = {p for p, _ in optimizer.shadows.with_gradient()}
+        assert large == {p for p in network.parameters() if p.grad is None} and len(large) == 2
+        optimizer.step()
+        assert not list(optimizer.shadows.with_gradient())
+        assert {float(state["step"]) for state in optimizer.state.values()} == {1.0}
+        optimizer.zero_grad()
+
+
+def test_an_error_in_the_thread_that_makes_gradients_is_raised_once():
+    shadows = Bf16Shadows()
+    shadows.expect(lambda: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        shadows.expect(lambda: None)  # waits for those before
+    shadows.clear()
+    assert not shadows.are_pending
+
+
+def test_two_kinds_of_gradient_of_one_parameter_are_refused():
+    parts, network, obs = wrap(WRAPPERS, "cpu"), make(), pixels()
+    optimizer = parts.make_optimizer(network.parameters(), 1e-2, 1e-8)
+    parts.forward(network, obs).square().mean().backward()
+    network(obs).square().mean().backward()
+    with pytest.raises(AssertionError, match="a float32 and a bfloat16 gradient"):
+        optimizer.step()
 
 
 def test_state_of_torchs_optimiser_is_read_and_goes_on():

@@ -26,6 +26,7 @@ CASES = {
     "plain": {},
     "everything": {"double": True, "dueling": True, "n_step": 3, "prioritized": True, "categorical": True},
     "clipped": {"grad_clip": 0.05, "dueling": True},
+    "large output layer": {"categorical": True, "atoms": 101},  # its gradient is float32 all the same
     "small hidden layer": {"hidden_units": 16},  # no gradient stays in bfloat16
     "another optimiser": {"wrappers": ("no-grad", "channels-last", "bfloat16", "written-out", "fused-adam")},
 }

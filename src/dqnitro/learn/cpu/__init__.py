@@ -2,8 +2,8 @@
 
 torch's own way through an update is good for large batches. A DQN update has 32 samples and two million parameters:
 most of its time goes into conversions between float32 and bfloat16, into autograd's bookkeeping, into threads that wake
-each other for small products, and into convolutions over the same background again and again. Each module takes one of
-these away, and each is a rung.
+each other for small products, and into convolutions over the same background again and again. Each rung in this table
+saves one of these.
 
 | module | rung | what it does |
 | --- | --- | --- |
@@ -30,5 +30,5 @@ An update with all of them:
 9. `OnePassAdam.step` steps the small parameters, waits for the side thread, and steps what is left.
 10. Every step counts up the versions of the parameters that it wrote, by which 1. knows what to convert.
 
-Every module has a slower reference implementation that tests compare it with; its docstring names it.
+The reference implementation that tests compare a module with is named in its docstring.
 """

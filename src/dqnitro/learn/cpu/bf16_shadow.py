@@ -1,9 +1,10 @@
 """bfloat16 shadows of large parameters: weights and a gradient that the optimiser and the hand-written passes share.
 
-The passes compute in bfloat16. With a shadow they write a gradient as it comes out of the product, the optimiser reads
-it so and writes the new weights in bfloat16 as well, and nobody converts two million numbers forth and back.
+The passes compute in bfloat16. They write the gradient of a parameter into its shadow as it comes out of the matrix
+product. The optimiser reads it there and writes the new weights in bfloat16, too. So two million numbers are converted
+neither on the way to the optimiser nor on the way back.
 
-The optimiser owns the table; `HandwrittenPasses.use_shadows` is given it.
+The optimiser owns the table of shadows and gives it to the passes (`HandwrittenPasses.use_shadows`).
 """
 
 from __future__ import annotations

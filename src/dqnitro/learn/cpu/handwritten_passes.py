@@ -120,7 +120,7 @@ class ConvPasses(Protocol):
     """
 
     def forward(self, weights: Bf16Weights, obs: tuple[Tensor, ...]) -> Any:
-        """Convolve all of these as one batch. Returns what the backward pass needs, with `flat` and room for `hidden`."""
+        """Convolve all of these as one batch. Returns what the backward pass needs, as `Activations` or the like."""
         ...
 
     def backward(self, weights: Bf16Weights, kept: Any, g_flat: Tensor) -> list[Tensor | None]:

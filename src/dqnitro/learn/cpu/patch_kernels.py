@@ -1,5 +1,4 @@
-"""Compiled kernels of `patch_dedup`: number the distinct patches of a batch, and move rows between patches and
-pictures.
+"""Compiled kernels of `patch_dedup`: they number the distinct patches of a batch and move rows to and from patches.
 
 A convolution sees a picture patch by patch, and in a batch of Atari pictures most patches occur many times: of the
 12,800 that Pong's first layer sees in 32 stacks about 800 differ. Equal patches have equal outputs, whatever the
@@ -57,8 +56,7 @@ def number_blocks(
         for y in range(ids.shape[1]):
             r0, r1, r2, r3 = words[b, 4 * y], words[b, 4 * y + 1], words[b, 4 * y + 2], words[b, 4 * y + 3]
             for x in range(ids.shape[2]):
-                # A block is eight words, two in each of its four rows. Kept in registers: an array here would be
-                # memory.
+                # A block is eight words, two in each of its four rows. Eight variables stay in registers.
                 i = 2 * x
                 a0, a1, a2, a3, a4, a5, a6, a7 = (
                     r0[i], r0[i + 1], r1[i], r1[i + 1], r2[i], r2[i + 1], r3[i], r3[i + 1]
@@ -105,7 +103,7 @@ def number_squares(
                 key = left | (right << _32)
                 h = key * _GOLDEN
                 at = (((h ^ (h >> _32)) * _MIXER) >> _40) & mask
-                while True:
+                while True:  # until the slot is free or has this square
                     found = table[at]
                     if found < 0:
                         table[at] = found = n
@@ -142,19 +140,21 @@ def number_patches(
     for b in range(ids.shape[0]):
         for y in range(height):
             for x in range(width):
+                # Hash the patch.
                 h = np.uint64(0)
                 for i in range(size):
                     row = below[b, y * stride + i]
                     for j in range(size):
                         h += np.uint64(row[x * stride + j]) * factors[i * size + j]
                 at = (((h ^ (h >> _32)) * _MIXER) >> _40) & mask
-                while True:
+                while True:  # until the slot is free or has this patch
                     found = table[at]
                     if found < 0:
                         table[at] = found = n
                         firsts[found] = place
                         n += 1
                         break
+                    # The slot is taken: compare with the patch that took it.
                     first = firsts[found]
                     fb = first // (height * width)
                     fy = first // width % height
@@ -234,6 +234,7 @@ def gather_rows(
         b = first // (height * width)
         y = first // width % height
         x = first % width
+        # A product with 0xFFFF copies a sign, moved to the lowest bit of its number, into all 16 bits.
         for i in range(size):
             for j in range(size):
                 row, to = rows[ids[b, y * stride + i, x * stride + j]], out[n, i * size + j]

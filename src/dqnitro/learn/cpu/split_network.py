@@ -1,5 +1,4 @@
-"""The network on two cores: the convolutions on the first, the hidden layer, which has nearly all parameters, on the
-second.
+"""The network on two cores: the convolutions on one, the hidden layer, which has nearly all parameters, on the other.
 
 Threads that share every matrix product send each other all that they write, and where two cores share no cache that
 takes longer than the work. Here each core keeps its own weights, gradients and moments in every phase of an update.
