@@ -26,7 +26,7 @@ from numba.core import caching
 caching.CacheImpl._locator_classes = []  # no folder can be written
 from dqnitro.atari.jit import target
 twice = target._unit(eval("lambda x: 2 * x"))
-again = target.device(eval("lambda x: x + 1"))
+again = target.compiled(eval("lambda x: x + 1"))
 print(again(20), numba.njit(lambda: twice(21))())
 """
 
@@ -179,9 +179,7 @@ def test_without_any_folder_to_write_to_everything_still_runs_and_says_so():
 
 
 def test_without_a_compiler_no_unit_is_compiled():
-    code = (
-        "from dqnitro.atari.jit import target; print(target.unit is target.device, target.device(lambda x: x + 1)(0))"
-    )
+    code = "from dqnitro.atari.jit import target; print(target.unit is target.compiled, target.compiled(lambda x: x + 1)(0))"
     for env in ({"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_DISABLE_JIT": "1", "DQNITRO_BOUNDSCHECK": "1"}):
         done = python(code, **env)
         assert done.stdout.split() == ["True", "1"], done.stderr
@@ -201,3 +199,18 @@ def test_one_compiled_version_serves_all_games():
         envs.reset(seed=1)
         envs.close()
     assert len(worker.work.signatures) == 1  # type: ignore[attr-defined]
+
+
+def test_what_is_compiled_beforehand_is_what_python_calls():
+    """A list that no longer fits would cost the first user half a minute more, without a word."""
+    from dqnitro.atari import AtariVec, Console
+
+    envs = AtariVec("pong", 2, num_threads=1)
+    envs.reset(seed=1)
+    envs.send(np.zeros(2, np.int64))
+    envs.recv()
+    envs.close()
+    Console("pong").act(0)
+    for function, arguments in compile_units.step_calls() + compile_units.console_calls():
+        listed = tuple(function.typeof_pyval(a) for a in arguments)
+        assert listed in function.signatures, f"{function.__name__} was called with {function.signatures}"

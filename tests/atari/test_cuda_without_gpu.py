@@ -160,7 +160,8 @@ def test_arguments_reach_the_vector_on_the_card(monkeypatch):
     monkeypatch.setattr(vec_cuda, "CudaVec", Fake)
     made = AtariVec("pong", num_envs=4, num_threads=2, batch_size=4, stack_num=2, resets_aside=True, device="cuda:1")
     assert isinstance(made, Fake)
-    assert seen == {"game": "pong", "num_envs": 4, "stack_num": 2, "resets_aside": True, "device": "cuda:1"}
+    own = {"resets_aside": True, "machines_per_warp": 0, "device": "cuda:1"}
+    assert seen == {"game": "pong", "num_envs": 4, "stack_num": 2} | own
 
 
 def bare(n: int = 3, n_actions: int = 6) -> CudaVec:
@@ -197,18 +198,18 @@ class Toy(CudaVec):
         for m in range(self.num_envs):
             command, ended = int(t["commands"][m]), False
             t["results"][agent_step.R_REWARD, m] = 0
-            if command == agent_step.STEP and t["episode"][m, agent_step.E_OVER]:
+            if command == agent_step.STEP and t["episode"][m, agent_step.E_RESET]:
                 command = agent_step.RESET
             if command == agent_step.STEP:
                 t["age"][m] += 1
                 t["obs"][m] = torch.stack([t["obs"][m, 1], torch.full((1, 1), 10 * t["number"][m] + t["age"][m])])
                 t["results"][agent_step.R_REWARD, m] = t["actions"][m]
                 ended = bool(t["age"][m] >= t["number"][m])
-                t["episode"][m, agent_step.E_OVER] = int(ended)
+                t["episode"][m, agent_step.E_RESET] = int(ended)
             if command in (agent_step.RESET, agent_step.SEEDED_RESET):
                 seeded = command == agent_step.SEEDED_RESET and t["seeds"][m] >= 0
                 t["number"][m] = t["seeds"][m] if seeded else t["number"][m] + 1
-                t["age"][m], t["episode"][m, agent_step.E_OVER] = 0, 0
+                t["age"][m], t["episode"][m, agent_step.E_RESET] = 0, 0
                 t["obs"][m] = torch.tensor([0, 10 * int(t["number"][m])], dtype=torch.uint8).view(2, 1, 1)
             t["results"][agent_step.R_LIVES, m] = t["number"][m]
             t["terminated"][m] = ended
@@ -226,7 +227,7 @@ def test_a_new_game_in_the_same_step_is_the_one_that_the_next_step_would_begin(n
         vec.reset(seed=1)
     stories: list[list[list[Any]]] = [[[] for _ in range(4)] for _ in range(2)]
     for k in range(40):
-        over = later._tensors["episode"][:, agent_step.E_OVER].bool().tolist()
+        over = later._tensors["episode"][:, agent_step.E_RESET].bool().tolist()
         obs, reward, terminated, _, info = later.step(torch.full((4,), k % 5))
         assert "final_obs" not in info
         for m in range(4):

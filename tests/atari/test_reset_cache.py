@@ -15,9 +15,9 @@ from dqnitro.atari.vector import reset_cache
 def test_it_is_kept_where_the_seed_has_no_say(game: str, known: bool) -> None:
     """In the other two, actions choose the variant, and every action draws a number."""
     envs = AtariVec(game, 2, num_threads=1)
-    assert envs._first.flag[0] == reset_cache.EMPTY
+    assert envs._shared.start.flag[0] == reset_cache.EMPTY
     envs.reset(seed=0)
-    assert bool(envs._first.flag[0] == reset_cache.READY) == known
+    assert bool(envs._shared.start.flag[0] == reset_cache.READY) == known
     envs.close()
 
 
@@ -28,9 +28,9 @@ def test_games_that_begin_from_it_go_on_as_those_that_do_not(game: str) -> None:
     used.reset(seed=50)
     for _ in range(30):
         used.step(np.array([1, 2, 3]))
-    fresh._first.flag[0] = reset_cache.TAKEN  # nobody may keep it, so nobody begins from it
+    fresh._shared.start.flag[0] = reset_cache.TAKEN  # nobody may keep it, so nobody begins from it
     a, b = fresh.reset(seed=7), used.reset(seed=7)
-    assert fresh._first.flag[0] == reset_cache.TAKEN and used._first.flag[0] == reset_cache.READY
+    assert fresh._shared.start.flag[0] == reset_cache.TAKEN and used._shared.start.flag[0] == reset_cache.READY
     np.testing.assert_array_equal(a[0], b[0])
     for k in range(40):
         a, b = fresh.step(np.array([k % 4, 1, 0])), used.step(np.array([k % 4, 1, 0]))

@@ -24,7 +24,8 @@ from dqnitro.atari.chips.rng import MT_SIZE, mt_drawn, mt_next, mt_restore, mt_s
 from dqnitro.atari.games import game_table
 from dqnitro.atari.jit.target import compiled
 from dqnitro.atari.vector import screen_store
-from dqnitro.atari.vector.batch import make_memory, restore_one, saved
+from dqnitro.atari.vector.memory import make_memory, restore_one, saved
+from dqnitro.atari.vector.options import VecOptions
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
@@ -45,8 +46,8 @@ def test_memory_of_a_machine_in_all_games() -> None:
     n, need, keepers = 3, {}, set()
     for game in game_table.GAMES:
         envs = AtariVec(game, n, num_threads=1)
-        need[game] = sum(array.nbytes for key, array in envs._memory.items() if key != "rows") / n
-        if len(envs._memory["kept"]):
+        need[game] = sum(array.nbytes for key, array in envs._memory._asdict().items() if key != "rows") / n
+        if len(envs._memory.kept):
             keepers.add(game)
         envs.close()
     assert keepers == KEEPERS
@@ -68,7 +69,9 @@ def resident(array: np.ndarray) -> int:
 def taken(envs: AtariVec) -> float:
     """Bytes of memory for each machine."""
     memory = envs._memory
-    return (resident(memory["rows"]) + sum(a.nbytes for key, a in memory.items() if key != "rows")) / envs.num_envs
+    return (
+        resident(memory.rows) + sum(a.nbytes for key, a in memory._asdict().items() if key != "rows")
+    ) / envs.num_envs
 
 
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel which pages are in memory")
@@ -83,7 +86,7 @@ def test_memory_that_is_really_there_in_play(game: str) -> None:
     envs.reset(seed=0)
     for _ in range(60):
         envs.step(rng.integers(0, envs.single_action_space.n, n))  # type: ignore[attr-defined]
-    rows = envs._memory["kept"][:, screen_store.K_ROWS]
+    rows = envs._memory.kept[:, screen_store.K_ROWS]
     assert rows.min() > 0 and taken(envs) - before > 150 * rows.mean(), "this measures nothing"
     assert taken(envs) < 95_000
     envs.close()
@@ -115,7 +118,7 @@ def test_the_observation_space_takes_no_memory_and_is_still_one() -> None:
 
 
 def spare_in_use(envs: AtariVec) -> np.ndarray:
-    kept, where = envs._memory["kept"], envs._memory["where"]
+    kept, where = envs._memory.kept, envs._memory.where
     used = kept[:, screen_store.K_OTHER] == screen_store.SPARE
     for k in range(len(kept)):
         screens = where[k, : 3 if used[k] else 2]
@@ -168,16 +171,16 @@ def test_states_carry_spare_screens_along() -> None:
 
 
 def test_a_state_can_be_put_where_a_machine_is_and_nowhere_else() -> None:
-    memory, one = make_memory(3, 210, 4, 7056, 1, True), saved(make_memory(1, 210, 4, 7056, 1, True))
-    for array in memory.values():
+    memory, one = make_memory(3, 210, VecOptions(), True), saved(make_memory(1, 210, VecOptions(), True))
+    for array in memory:
         array[:] = 1
     restore_one(memory, -1, one)
-    assert not memory["where"][2].any() and memory["where"][:2].all()
+    assert not memory.where[2].any() and memory.where[:2].all()
     for i in (3, -4):
         with pytest.raises(IndexError):
             restore_one(memory, i, one)
     with pytest.raises(ValueError, match="hint: is num_envs the same"):
-        restore_one(memory, 0, saved(make_memory(2, 210, 4, 7056, 1, True)))
+        restore_one(memory, 0, saved(make_memory(2, 210, VecOptions(), True)))
     with pytest.raises(ValueError, match="where is not in the state. hint"):
         restore_one(memory, 0, {key: array for key, array in one.items() if key != "where"})
 
@@ -250,9 +253,9 @@ def test_what_is_packed_is_what_was_there(
     screens = np.zeros((screen_store.SCREENS, layout.ROWS, layout.WORDS), np.uint64)
     before = screens[:, :height] = draw_screens(rng, height, kinds, change)
     luts = rng.integers(0, 256, (channels, 256), np.uint8)
-    memory = make_memory(2, height, 4, 7056, channels, True)
-    neighbour = memory["rows"][1].copy()
-    kept, where, rows = (memory[key][0] for key in ("kept", "where", "rows"))
+    memory = make_memory(2, height, VecOptions(grayscale=channels == 1), True)
+    neighbour = memory.rows[1].copy()
+    kept, where, rows = memory.kept[0], memory.where[0], memory.rows[0]
     kept[screen_store.K_NOW], kept[screen_store.K_OTHER] = now, other
     screen_store.pack(screens, kept, where, rows)
     back = np.ones_like(screens)
@@ -262,7 +265,7 @@ def test_what_is_packed_is_what_was_there(
     raw, source = np.zeros((channels, height, 160), np.uint8), np.zeros(height, np.int32)
     screen_store.recall(kept, where, rows, luts, raw, source, channels)
     np.testing.assert_array_equal(raw[:, source], plainly(before, now, other, luts))
-    np.testing.assert_array_equal(memory["rows"][1], neighbour)
+    np.testing.assert_array_equal(memory.rows[1], neighbour)
     many = 3 if other == screen_store.SPARE else 2
     assert kept[screen_store.K_ROWS] <= height * many < len(rows)
     if change == 0:

@@ -121,7 +121,7 @@ def test_new_games_are_handed_out_first() -> None:
         _, _, terminated, truncated, _ = env.step(actions)
         ended = terminated | truncated
         batch = env._batch_of(actions)
-        order = batch.inputs[0].tolist()
+        order = batch.tasks.order.tolist()
         assert sorted(order) == list(range(6)) and batch.long == ended.sum()
         assert set(order[: batch.long]) == set(np.flatnonzero(ended).tolist())
         seen += batch.long

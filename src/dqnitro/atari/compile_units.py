@@ -20,41 +20,79 @@ def kept(dispatcher: Any) -> Any:
     return dispatcher
 
 
-class Typed:
-    """Stands in for a compiled function: a call compiles it for these arguments and does not run it."""
-
-    def __init__(self, dispatcher: Any) -> None:
-        self.dispatcher = kept(dispatcher)
-
-    def __call__(self, *arguments: Any) -> int:
-        self.dispatcher.compile(tuple(self.dispatcher.typeof_pyval(a) for a in arguments))
-        return 0
+# A compiled function, and arguments with the types of those that Python calls it with.
+Call = tuple[Any, tuple[Any, ...]]
 
 
-def step_part() -> None:
+def step_calls() -> list[Call]:
     """What `AtariVec` calls."""
     import numpy as np
 
-    from . import vec
+    from .games import game_table, roms
+    from .vector import work_queue, worker
+    from .vector.batch import Batch
+    from .vector.memory import make_memory, make_scratch, make_shared
+    from .vector.options import VecOptions
+
+    options, game, rom = VecOptions(), game_table.game("pong"), roms.load("pong")
+    shared = make_shared(options, game, rom, np.zeros(1, np.uint32))
+    memory = make_memory(1, rom.height, options, keeps=False)
+    scratch = make_scratch(shared.plan, shared.luts)
+    one = np.zeros(1, np.int64)
+    obs = np.zeros((1, *options.obs_shape), np.uint8)
+    batch = Batch(obs, None, np.zeros(1, np.int32), 0, one, 0, (one, one, one, np.ones(1, np.float32)))
+    control = work_queue.make_control(1, 1)
+    return [
+        (worker.work, (control, 0, False, tuple(memory), tuple(shared), tuple(scratch))),
+        (worker.publish, (control, 0, 0, False, batch.tasks)),
+        (work_queue.wait, (control, 0)),
+        (work_queue.unfinished, (control, 0)),
+        (work_queue.close, (control,)),
+    ]
+
+
+def console_calls() -> list[Call]:
+    """What `Console` calls."""
+    import numpy as np
+
+    from . import console
+    from .chips.layout import LOG_SIZE, ROWS, S_SIZE, WORDS
+    from .chips.rng import MT_SIZE
+    from .games import game_table, roms
+
+    rom = roms.load("pong")
+    state, ram = np.zeros((1, S_SIZE), np.int64), np.zeros((1, 256), np.uint8)
+    screen, g = np.zeros((1, 2, ROWS, WORDS), np.uint64), np.zeros((1, game_table.G_SIZE), np.int32)
+    mt, log, program = np.zeros((1, MT_SIZE), np.uint32), np.zeros(LOG_SIZE, np.int64), np.zeros(1, np.uint32)
+    one, prop = np.zeros(1, np.int64), rom.prop
+    return [
+        (console.mt_seed, (mt[0], 0)),
+        (
+            console.power_on,
+            (state[0], ram[0], rom.image, program, prop, prop, log, screen[0], 0, g[0], mt[0]),
+        ),
+        (
+            console.start_game,
+            (state[0], ram[0], rom.image, program, prop, log, screen[0], 0, g[0], mt[0], mt[0], 0.0),
+        ),
+        (
+            console.act_all,
+            (state, ram, rom.image, program, prop, log, screen, 0, g, mt, one, 0.0, 1, one),
+        ),
+    ]
+
+
+def compile_calls(calls: list[Call]) -> None:
+    """Compile each function for its arguments, into the cache, without calling it."""
+    for dispatcher, arguments in calls:
+        kept(dispatcher).compile(tuple(dispatcher.typeof_pyval(a) for a in arguments))
+
+
+def step_part() -> None:
     from .observation import resize
-    from .vector import batch, work_queue, worker
 
-    around = (work_queue.publish, work_queue.wait, work_queue.unfinished, work_queue.close)
-    for small in (resize.learn, worker.place, *around):
-        kept(small)
-    typed = Typed(worker.work)
-
-    def work(control: np.ndarray, *arguments: Any) -> None:
-        typed(control, *arguments)
-        # Nobody played: count the job as done, so that `reset` returns.
-        control[work_queue.C_WORDS + work_queue.J_UNFINISHED] = 0
-
-    batch._WORK = work
-    batch.predecode = lambda rom: np.zeros(1, np.uint32)
-    env = vec.AtariVec("pong", 1, num_threads=1)
-    env.reset(seed=0)
-    work_queue.unfinished(env._workers._control, 0)
-    work_queue.close(env._workers._control)
+    kept(resize.learn)  # `make_scratch` calls it
+    compile_calls(step_calls())
 
 
 def decode_part() -> None:
@@ -67,16 +105,7 @@ def decode_part() -> None:
 
 
 def console_part() -> None:
-    """What `Console` calls."""
-    import numpy as np
-
-    from . import console
-
-    kept(console.mt_seed)
-    console.predecode = lambda rom: np.zeros(1, np.uint32)
-    for name in ("power_on", "start_game", "act_all"):
-        setattr(console, name, Typed(getattr(console, name)))
-    console.Console("pong").act(0)
+    compile_calls(console_calls())
 
 
 def main() -> None:

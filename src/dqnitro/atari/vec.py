@@ -1,50 +1,46 @@
 """`AtariVec`: many consoles behind Gymnasium's vector interface, a drop-in for ale-py's `AtariVectorEnv`.
 
 Same arguments, same defaults, same observations, rewards, flags and infos, byte for byte. On top of it, states
-can be saved and restored exactly (`get_state`, `set_state`), and `device="cuda"` gives the same machines on a GPU
-(`vec_cuda`), with torch tensors in the place of arrays.
+can be saved and restored exactly (`get_state`, `set_state`), and `device="cuda"` gives the same consoles on a GPU
+(`cuda/vec.py`), with torch tensors in the place of arrays.
+
+The way of a step: `step` makes a `Batch` of the actions, `ThreadPool` publishes it in a queue, threads that run
+`worker.work` take consoles from the queue, and `cpu_step.serve` plays each one's step.
 
 Observations are not copied on the way out: compiled code writes the stack straight into the returned array. An
-array is used again only when nobody holds it, or a view of it, any more; so an array that you keep never changes.
+array is used again only when the caller holds neither it nor a view of it; so an array that you keep never changes.
 """
 
 from __future__ import annotations
 
 import copy
-import os
 from collections import deque
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from .chips import layout
+from .chips.cpu_predecode import predecode
 from .games import game_table, roms
-from .observation import palette, resize
-from .vector import agent_step
-from .vector.batch import (
-    Batch,
-    Buffers,
-    check,
+from .jit.parallel_compile import cores
+from .jit.target import CHECKED
+from .vector import agent_step, worker
+from .vector.batch import Batch, Buffers, Serial, Todo
+from .vector.joystick import from_stick
+from .vector.memory import (
     check_state,
-    machine_of,
+    keeps_screens,
     make_memory,
     make_scratch,
-    make_workers,
-    pixels,
+    make_shared,
     restore,
     restore_one,
     saved,
-    seeds_of,
+    some,
 )
-from .vector.joystick import from_stick, stick_space
-from .vector.options import chosen_of, make_options
-from .vector.reset_cache import make_start
-
-# A frame that is still being drawn when a game begins goes on in the next step, on the machine's own screen.
-_UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
+from .vector.options import VecOptions, chosen_of, pixels, seeds_of
+from .vector.thread_pool import ThreadPool
 
 
 class AtariVec(VectorEnv):
@@ -86,62 +82,49 @@ class AtariVec(VectorEnv):
         use_fire_reset: bool = True,
         device: str = "cpu",
     ) -> None:
-        check(num_envs, batch_size, frameskip, stack_num, autoreset_mode)
+        options = VecOptions.among(locals())
+        options.check(num_envs, batch_size)
         self.game = game_table.game(game)
         self.num_envs, self.batch_size = num_envs, batch_size or num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         self.continuous, self.continuous_action_threshold = continuous, continuous_action_threshold
-        legal = [a for a in range(18) if game_table.LEGAL[self.game.id] >> a & 1]
-        self._actions = np.array(legal if full_action_space or continuous else self.game.actions, np.int64)
-        self._sticky = float(np.float32(repeat_action_probability))
-        channels = 1 if grayscale else 3
+        self._same_step = options.same_step
 
         rom = roms.load(self.game.name)
-        self._rom, self._prop, self._ntsc = machine_of(rom, self.game)
-        self._plan = resize.plan(rom.height, img_height, img_width)
-        table = palette.PAL if rom.pal else palette.NTSC
-        self._luts = palette.GRAY[table][None] if grayscale else np.ascontiguousarray(palette.RGB[table].T)
-        self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
-        frame_bytes = img_height * img_width * channels
-        self._options = make_options(
-            self.game, self._actions, frameskip=frameskip, stack_num=stack_num, maxpool=maxpool, noop_max=noop_max,
-            use_fire_reset=use_fire_reset, episodic_life=episodic_life, life_loss_info=life_loss_info,
-            reward_clipping=reward_clipping, max_num_frames_per_episode=max_num_frames_per_episode,
-            same_step=self._same_step, channels=channels, frame_bytes=frame_bytes,
-        )  # fmt: skip
-        keeps = bool(self._prop[layout.P_ALWAYS_DRAW]) or self.game.name in _UNFINISHED_AT_START
-        self._memory = make_memory(num_envs, rom.height, stack_num, frame_bytes, channels, keeps)
+        self._shared = make_shared(options, self.game, rom, predecode(rom))
+        self._memory = make_memory(num_envs, rom.height, options, keeps_screens(self._shared, self.game))
 
-        shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
-        self.single_observation_space = pixels(shape)
-        self.single_action_space = stick_space() if continuous else Discrete(len(self._actions))
-        self.observation_space = pixels((self.batch_size, *shape))
+        self.single_observation_space = pixels(options.obs_shape)
+        self.single_action_space = options.action_space(self.game)
+        self.observation_space = pixels((self.batch_size, *options.obs_shape))
         self.action_space = batch_space(self.single_action_space, self.batch_size)
 
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        threads = min(num_threads or cores, self.batch_size)
-        self._first = make_start()
-        scratch = [make_scratch(self._plan, self._luts) for _ in range(threads + 1)]
-        shared = (*self._memory.values(), *self._rom, self._prop, self._ntsc, self._options, self._sticky, self._actions,
-                  self._plan, self._luts, self._first)  # fmt: skip
-        self._make_workers = lambda slots: make_workers(shared, scratch, threads, slots, thread_affinity_offset)
-        # batches under way at a time: no two of them with the same machine
-        self._workers = self._make_workers(num_envs // self.batch_size + 1)
-        self._first_machine = 0
+        self._scratch = [
+            make_scratch(self._shared.plan, self._shared.luts)
+            for _ in range(min(num_threads or cores(), self.batch_size) + 1)  # each thread has one, and the caller
+        ]
+        self._first_core = thread_affinity_offset
+        # batches under way at a time: no two of them with the same console
+        self._pool = self._make_pool(num_envs // self.batch_size + 1)
+        self._first_console = 0
         self._forget()
 
+    def _make_pool(self, slots: int) -> ThreadPool | Serial:
+        """Threads for up to `slots` batches at a time."""
+        memory, shared, scratch = self._memory, self._shared, self._scratch
+        if CHECKED:
+            return Serial(memory, shared, scratch[0])
+        arguments = [(tuple(memory), tuple(shared), tuple(each)) for each in scratch]
+        return ThreadPool(worker.work, worker.publish, arguments, slots, self._first_core)
+
     def _forget(self) -> None:
-        """Nothing is under way and nobody was reset."""
+        """No step is under way and no environment was reset."""
         n, shape = self.batch_size, self.single_observation_space.shape
         assert shape is not None
-        self._in_order, self._all_step, self._no_seeds = (
-            np.arange(n),
-            np.full(n, agent_step.STEP),
-            np.zeros(n, np.int64),
-        )
-        self._full_strength = np.ones(n, np.float32)
-        self._late: np.ndarray | None = None  # environments whose next step is a new game, if there are any
+        self._in_order, self._all_step = np.arange(n), np.full(n, agent_step.STEP)
+        self._no_seeds, self._full_strength = np.zeros(n, np.int64), np.ones(n, np.float32)
+        self._reset_next: np.ndarray | None = None  # environments whose next step begins a game, if there are any
         self._unused_final: np.ndarray | None = None
         self._buffers = Buffers((n, *shape))
         self._flight: deque[Batch] = deque()
@@ -172,8 +155,8 @@ class AtariVec(VectorEnv):
         given[chosen] = seeds
         if self.batch_size == self.num_envs:
             ids = np.arange(self.num_envs, dtype=np.int32)
-            batch = Batch(self, self._in_order, 0, ids, commands, given, self._no_seeds, self._full_strength)
-            self._workers.run(batch)
+            batch = self._make_batch(ids, self._in_order, 0, (commands, given, self._no_seeds, self._full_strength))
+            self._pool.run(batch)
             obs, _, _, _, info = self._collect(batch)
         else:
             for k in range(self.num_envs):
@@ -190,7 +173,7 @@ class AtariVec(VectorEnv):
             self.send(actions)
             return self.recv()
         batch = self._batch_of(actions)
-        self._workers.run(batch)
+        self._pool.run(batch)
         return self._collect(batch)
 
     def send(self, actions: np.ndarray, look: np.ndarray | None = None) -> None:
@@ -202,7 +185,8 @@ class AtariVec(VectorEnv):
         if not self._waiting:
             self._start(batch)
             return
-        rows = zip(*batch.inputs[1:], strict=True)
+        t = batch.tasks
+        rows = zip(t.ids, t.commands, t.seeds, t.actions, t.strengths, strict=True)
         self._waiting.extend((int(i), int(c), int(s), int(a), float(f)) for i, c, s, a, f in rows)
         self._launch()
 
@@ -216,32 +200,32 @@ class AtariVec(VectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         self._drop_flight()
-        self._workers.close()
+        self._pool.close()
 
     def xla(self) -> None:
         raise NotImplementedError("AtariVec has no XLA interface. hint: ale-py's AtariVectorEnv has one")
 
     def split(self, parts: int) -> list[AtariVec]:
-        """The same machines as `parts` environments of `num_envs / parts` each, for one set of threads.
+        """The same consoles in `parts` groups of `num_envs / parts` each, for one set of threads.
 
-        While you look at the results of one part, the threads play what you sent to the others: `send` to all of them, then
-        `recv` and `send` in turn. From now on use the parts alone, and reset them first.
+        While you look at the results of one group, the threads play what you sent to the others: `send` to all of them,
+        then `recv` and `send` in turn. From now on use the groups alone, and reset them first.
         """
         if parts < 1 or self.num_envs % parts or self.batch_size != self.num_envs:
             what = f"{self.num_envs} environments in batches of {self.batch_size}"
             raise ValueError(f"{what} cannot be split into {parts} parts. hint: equal parts, batch_size left at 0")
         self._drop_flight()
-        self._workers.close()
-        workers, n, made = self._make_workers(parts + 1), self.num_envs // parts, []
+        self._pool.close()
+        pool, n, made = self._make_pool(parts + 1), self.num_envs // parts, []
         for first in range(0, self.num_envs, n):
-            part = copy.copy(self)
-            part.num_envs = part.batch_size = n
-            part._first_machine, part._workers = self._first_machine + first, workers
-            part._memory = {key: array[first : first + n] for key, array in self._memory.items()}
-            part.observation_space = pixels((n, *(self.single_observation_space.shape or ())))
-            part.action_space = batch_space(self.single_action_space, n)
-            part._forget()
-            made.append(part)
+            group = copy.copy(self)
+            group.num_envs = group.batch_size = n
+            group._first_console, group._pool = first, pool
+            group._memory = some(self._memory, first, n)
+            group.observation_space = pixels((n, *(self.single_observation_space.shape or ())))
+            group.action_space = batch_space(self.single_action_space, n)
+            group._forget()
+            made.append(group)
         return made
 
     # ---- states
@@ -254,7 +238,7 @@ class AtariVec(VectorEnv):
         waiting = np.array(self._waiting, np.float64).reshape(-1, 5)
         return {
             "game": np.array(self.game.name),
-            "options": self._options.copy(),
+            "options": self._shared.options.copy(),
             "last_ids": last.copy(),
             "waiting": waiting,
             **saved(self._memory),
@@ -262,10 +246,11 @@ class AtariVec(VectorEnv):
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
         """Go on from a state of an environment with the same game, size and options."""
-        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._options):
+        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._shared.options):
             raise ValueError(
                 f"this state is of {state['game']} with options {state['options'].tolist()}; here is {self.game.name} "
-                f"with {self._options.tolist()}. hint: build the environment with the arguments it was saved with"
+                f"with {self._shared.options.tolist()}. "
+                "hint: build the environment with the arguments it was saved with"
             )
         check_state(self._memory, state)
         self._drop_flight()
@@ -274,10 +259,10 @@ class AtariVec(VectorEnv):
         self._last_ids = state["last_ids"].astype(np.int32) if len(state["last_ids"]) else None
 
     def put_state(self, i: int, state: dict[str, np.ndarray]) -> None:
-        """Environment `i` goes on from the state of an environment with `num_envs=1` and otherwise the same arguments."""
+        """Environment `i` goes on from the state of one with `num_envs=1` and otherwise the same arguments."""
         if self._flight:
             raise RuntimeError("put_state() while a step is under way. hint: call recv() first")
-        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._options):
+        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._shared.options):
             raise ValueError("this state is of another game or has other options. hint: same arguments but num_envs=1")
         restore_one(self._memory, i, state)
 
@@ -298,31 +283,43 @@ class AtariVec(VectorEnv):
             assert actions.dtype == np.int64 or actions.dtype == np.int32, f"actions of type {actions.dtype}"
             assert actions.shape == (n,), f"{actions.shape=}, {self.batch_size=}"
         actions = actions.astype(np.int64)  # a copy: the caller may change its array while we work
-        if actions.min() < 0 or actions.max() >= len(self._actions):
-            raise ValueError(f"actions must be in 0..{len(self._actions) - 1}, got {actions}. hint: see action_space")
-        # a new game takes as long as some 25 steps: whoever has one begins first, so that nobody waits for it at the end
+        if actions.min() < 0 or actions.max() >= len(self._shared.action_set):
+            raise ValueError(
+                f"actions must be in 0..{len(self._shared.action_set) - 1}, got {actions}. hint: see action_space"
+            )
+        # a new game takes as long as some 25 steps: handed out first, it keeps no thread waiting at the end
         order, long, commands = self._in_order, 0, self._all_step
         if look is not None and look.any():
             commands = np.where(look, agent_step.LOOK, agent_step.STEP)
-        elif self._late is not None:
-            order, long = np.argsort(~self._late, kind="stable"), int(np.count_nonzero(self._late))
-        return Batch(self, order, long, self._last_ids, commands, self._no_seeds, actions, strengths)
+        elif self._reset_next is not None:
+            order, long = np.argsort(~self._reset_next, kind="stable"), int(np.count_nonzero(self._reset_next))
+        return self._make_batch(self._last_ids, order, long, (commands, self._no_seeds, actions, strengths))
+
+    def _make_batch(self, ids: np.ndarray, order: np.ndarray, long: int, todo: Todo) -> Batch:
+        obs, final_obs = self._buffers.take(), None
+        if self._same_step:
+            # zeros until an episode ends; then it is the caller's and the next batch gets another one
+            final_obs, self._unused_final = self._unused_final, None
+            if final_obs is None:
+                final_obs = np.zeros_like(obs)
+        return Batch(obs, final_obs, ids, self._first_console, order, long, todo)
 
     def _launch(self) -> None:
         """Start as many whole batches as are waiting."""
         n = self.batch_size
         while len(self._waiting) >= n:
-            ids, commands, seeds, actions, strengths = zip(*self._waiting[:n], strict=True)
+            ids, *whole, strengths = zip(*self._waiting[:n], strict=True)
             del self._waiting[:n]
-            todo = *(np.array(v, np.int64) for v in (commands, seeds, actions)), np.array(strengths, np.float32)
-            self._start(Batch(self, self._in_order, 0, np.array(ids, np.int32), *todo))
+            commands, seeds, actions = (np.array(v, np.int64) for v in whole)
+            todo = commands, seeds, actions, np.array(strengths, np.float32)
+            self._start(self._make_batch(np.array(ids, np.int32), self._in_order, 0, todo))
 
     def _start(self, batch: Batch) -> None:
-        """Hand a batch to the threads, after those that it shares machines with (sent twice without a recv)."""
+        """Hand a batch to the threads, after those that it shares consoles with (sent twice without a recv)."""
         for earlier in self._flight:
             if np.isin(batch.ids, earlier.ids).any():
                 earlier.job.wait()
-        batch.job = self._workers.start(batch)
+        batch.job = self._pool.start(batch)
         self._flight.append(batch)
 
     def _drop_flight(self) -> None:
@@ -332,16 +329,16 @@ class AtariVec(VectorEnv):
 
     def _collect(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         self._last_ids = batch.ids
-        r = batch.results
+        r, flags = batch.tasks.results, batch.tasks.flags
         info = {
             "env_id": batch.ids.copy(),
             "lives": r[agent_step.R_LIVES],
             "frame_number": r[agent_step.R_FRAMES],
             "episode_frame_number": r[agent_step.R_EPISODE_FRAMES],
         }
-        terminated, truncated = batch.flags
-        ended = batch.flags.any()
-        self._late = terminated | truncated if ended and not self._same_step else None
+        terminated, truncated = flags
+        ended = flags.any()
+        self._reset_next = terminated | truncated if ended and not self._same_step else None
         if batch.final_obs is not None:
             if ended:
                 info["final_obs"] = batch.final_obs

@@ -124,7 +124,7 @@ def step_kernel(at_, n, per_warp, sticky, background):
     if away[m] != HERE:
         report(at, n, m, 0, False, False)
         return
-    if command == STEP and e[E_OVER]:
+    if command == STEP and e[E_RESET]:
         command = RESET
     if command == STEP:
         action = plain_int64(at[A_ACTION_SET])[plain_int64(at[A_ACTIONS])[m]]
@@ -133,7 +133,7 @@ def step_kernel(at_, n, per_warp, sticky, background):
             as_words(at[A_MT] + m * MT_BYTES), e, o, sticky, action, as_float32(at[A_STRENGTHS])[m],
         )  # fmt: skip
         views[m] = int32(view | (other << 4) | (s[S_BUFFER] << 8))
-        if background and e[E_OVER]:
+        if background and e[E_RESET]:
             away[m] = WAITS
     if command == RESET or command == SEEDED_RESET:
         start(at, m, sticky, plain_int64(at[A_SEEDS])[m] if command == SEEDED_RESET else int64(-1))

@@ -1,4 +1,4 @@
-"""`AtariVec(..., device="cuda")`: the same environments on a GPU, one thread a machine; torch tensors in and out.
+"""`AtariVec(..., device="cuda")`: the same environments on a GPU, one thread a console; torch tensors in and out.
 
 Observations, rewards and flags are torch tensors that stay the same from step to step: they are overwritten by the next
 step, so that a CUDA graph can record steps and nothing is copied. `clone()` what you want to keep.
@@ -11,28 +11,30 @@ import re
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, Space
+from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from ..chips import layout
+from ..chips.cpu_predecode import predecode
 from ..chips.rng import MT_SIZE
-from ..games import game_table, roms, table_language
-from ..observation import palette, resize_plan
+from ..games import game_table, roms
+from ..observation import resize_plan
 from ..vector import agent_step
-from ..vector.batch import check, machine_of, seeds_of
-from ..vector.joystick import STICK, from_stick, stick_space
-from ..vector.options import chosen_of, make_options
+from ..vector.arrays import Shared
+from ..vector.joystick import STICK, from_stick
+from ..vector.memory import make_shared
+from ..vector.options import VecOptions, chosen_of, seeds_of
 from .build import check_memory, kernels, require
 from .microcode import microcode
 from .observation import MOST_TAPS
 
 LANES = 32
 WORDS_OF_MASKS = 18  # see target_cuda
-WARPS_PER_PROCESSOR = 8  # of machines that are alone in their warp, or nearly
+WARPS_PER_PROCESSOR = 8  # of consoles that are alone in their warp, or nearly
 WARPS_TOGETHER = 4  # in a block, where warps are full
 SHOW_THREADS = 256
-TOGETHER_FROM = 4  # machines in a warp, for which `phases` is the quicker loop
+TOGETHER_FROM = 4  # consoles in a warp, for which `phases` is the quicker loop
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
 ARRAYS = (
     "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
@@ -55,24 +57,27 @@ def on_gpu(
     batch_size: int = 0,
     num_threads: int = 0,
     thread_affinity_offset: int = -1,
+    resets_aside: bool = False,
+    machines_per_warp: int = 0,
     **options: Any,
 ) -> CudaVec:
     """What `AtariVec(..., device=...)` gives. Threads mean nothing here; what a GPU does not do is refused."""
-    mode = options.get("autoreset_mode", AutoresetMode.NEXT_STEP)
-    check(num_envs, batch_size, options.get("frameskip", 4), options.get("stack_num", 4), mode)
+    VecOptions(**options).check(num_envs, batch_size)
     if not re.fullmatch(r"cuda(:\d+)?", device):
         raise ValueError(f"device must be cpu, cuda or cuda:N, got {device!r}. hint: device='cuda'")
     if batch_size not in (0, num_envs):
         what = f"batches of {batch_size} out of {num_envs} environments"
         raise NotImplementedError(f"device={device!r} has no {what}. hint: device='cpu' has")
-    return CudaVec(game, num_envs, device=device, **options)
+    return CudaVec(
+        game, num_envs, device=device, resets_aside=resets_aside, machines_per_warp=machines_per_warp, **options
+    )
 
 
 class CudaVec(VectorEnv):
-    """`num_envs` consoles of one game on a GPU. The arguments are those of `AtariVec`, and two more.
+    """`num_envs` consoles of one game on a GPU. `options` are the fields of `VecOptions`, with its defaults.
 
-    `resets_aside`: a machine whose game is over does not begin the next one while all others wait (see `kernels`); the caller
-    launches `launch_admit` and `launch_starts`. `machines_per_warp`: how many share 32 lanes; 0 chooses.
+    `resets_aside`: a console whose game is over does not begin the next one while all others wait (see `kernels`); the
+    caller launches `launch_admit` and `launch_starts`. `machines_per_warp`: how many share 32 lanes; 0 chooses.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -84,27 +89,13 @@ class CudaVec(VectorEnv):
         *,
         device: str = "cuda",
         resets_aside: bool = False,
-        max_num_frames_per_episode: int = 108000,
-        repeat_action_probability: float = 0.0,
-        full_action_space: bool = False,
-        continuous: bool = False,
-        continuous_action_threshold: float = 0.5,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
-        img_height: int = 84,
-        img_width: int = 84,
-        grayscale: bool = True,
-        stack_num: int = 4,
-        frameskip: int = 4,
-        maxpool: bool = True,
-        noop_max: int = 30,
-        episodic_life: bool = False,
-        life_loss_info: bool = False,
-        reward_clipping: bool = True,
-        use_fire_reset: bool = True,
         machines_per_warp: int = 0,
+        **options: Any,
     ) -> None:
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self._same_step = self.autoreset_mode == AutoresetMode.SAME_STEP
+        chosen = VecOptions(**options)
+        chosen.check(num_envs)
+        self.autoreset_mode = AutoresetMode(chosen.autoreset_mode)
+        self._same_step = chosen.same_step
         if self._same_step and resets_aside:
             raise ValueError("games that begin aside are not there in the same step. hint: leave out one of them")
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
@@ -114,50 +105,38 @@ class CudaVec(VectorEnv):
         self._index = torch.cuda.current_device() if number is None else number
         self.game = game_table.game(game)
         self.num_envs, self.resets_aside = num_envs, resets_aside
-        self.continuous, self.continuous_action_threshold = continuous, continuous_action_threshold
+        self.continuous, self.continuous_action_threshold = chosen.continuous, chosen.continuous_action_threshold
         self._began = self._sent = False
-        legal = [a for a in range(18) if game_table.LEGAL[self.game.id] >> a & 1]
-        actions = np.array(legal if full_action_space or continuous else self.game.actions, np.int64)
-        self._sticky = float(np.float32(repeat_action_probability))
         rom = roms.load(self.game.name)
-        machine = machine_of(rom, self.game)
-        self._plan = p = resize_plan.plan(rom.height, img_height, img_width)
-        table = palette.PAL if rom.pal else palette.NTSC
-        luts = palette.GRAY[table][None] if grayscale else np.ascontiguousarray(palette.RGB[table].T)
-        channels, size = len(luts), img_height * img_width * len(luts)
-        options = make_options(
-            self.game, actions, frameskip=frameskip, stack_num=stack_num, maxpool=maxpool, noop_max=noop_max,
-            use_fire_reset=use_fire_reset, episodic_life=episodic_life, life_loss_info=life_loss_info,
-            reward_clipping=reward_clipping, max_num_frames_per_episode=max_num_frames_per_episode,
-            same_step=self._same_step, channels=channels, frame_bytes=size,
-        )  # fmt: skip
-        shape = (stack_num, img_height, img_width) + (() if grayscale else (3,))
-        self.single_observation_space = Box(0, 255, shape, np.uint8)
-        self.single_action_space = stick_space() if continuous else Discrete(len(actions))
+        shared = make_shared(chosen, self.game, rom, predecode(rom))
+        self._plan, self._sticky = shared.plan, shared.sticky
+        self.single_observation_space = Box(0, 255, chosen.obs_shape, np.uint8)
+        self.single_action_space = chosen.action_space(self.game)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._allocate(rom.height, shape, channels)
+        self._allocate(rom.height, chosen.obs_shape, chosen.channels)
         processors = torch.cuda.get_device_properties(self._index).multi_processor_count
         wanted = -(-num_envs // (processors * WARPS_PER_PROCESSOR))
         self.machines_per_warp = machines_per_warp or min(LANES, 1 << (wanted - 1).bit_length())
-        (image, dec), prop, ntsc = machine
-        together = self.machines_per_warp >= TOGETHER_FROM
-        prop[layout.P_TOGETHER] = ntsc[layout.P_TOGETHER] = together
-        if together:
-            dec = microcode(image, prop)
-        self._kernels = kernels(self._index, together)
-        self._put(rom=image, dec=dec.view(np.int32), options=options, action_set=actions, luts=luts.reshape(-1))
-        for name, numbers in (("prop", prop), ("ntsc", ntsc)):
-            self._put(**{name: np.repeat(numbers.astype(np.int32)[:, None], LANES, 1)})
-        self._put(rows=np.arange(layout.ROWS, dtype=np.int32))
-        self._put(**{k: getattr(p, k) for k in ARRAYS[-8:]})
+        self._put_shared(shared, self.machines_per_warp >= TOGETHER_FROM)
         self._tensors["strengths"].fill_(1.0)
         self._at = torch.tensor(
             [self._tensors[k].data_ptr() if k in self._tensors else 0 for k in ARRAYS], dtype=torch.int64, device=device
         )
 
+    def _put_shared(self, shared: Shared, together: bool) -> None:
+        """What all consoles share, into GPU memory. With `together` the consoles of a warp share instructions."""
+        shared.prop[layout.P_TOGETHER] = shared.ntsc[layout.P_TOGETHER] = together
+        program = microcode(shared.rom, shared.prop) if together else shared.program
+        self._kernels = kernels(self._index, together)
+        self._put(rom=shared.rom, dec=program.view(np.int32), options=shared.options, action_set=shared.action_set)
+        self._put(luts=shared.luts.reshape(-1), rows=np.arange(layout.ROWS, dtype=np.int32))
+        for name, numbers in (("prop", shared.prop), ("ntsc", shared.ntsc)):
+            self._put(**{name: np.repeat(numbers.astype(np.int32)[:, None], LANES, 1)})
+        self._put(**{k: getattr(shared.plan, k) for k in ARRAYS[-8:]})
+
     @functools.cached_property
     def observation_space(self) -> Space[Any]:  # type: ignore[override]
-        """Made when somebody asks: its bounds are as large as the observations, gigabytes for many machines."""
+        """Made at the first use: its bounds are as large as the observations, gigabytes for many consoles."""
         return batch_space(self.single_observation_space, self.num_envs)
 
     def _allocate(self, height: int, shape: tuple[int, ...], channels: int) -> None:
@@ -169,7 +148,7 @@ class CudaVec(VectorEnv):
             "ram": ((groups, 256, LANES), u8),
             "log": ((groups, layout.LOG_SIZE, LANES), i64),
             "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
-            "rules": ((n, table_language.G_SIZE), i32),
+            "rules": ((n, game_table.G_SIZE), i32),
             "rng_actions": ((n, MT_SIZE), i32),
             "rng_machine": ((n, MT_SIZE), i32),
             "rng_noops": ((n, MT_SIZE), i32),
@@ -211,11 +190,11 @@ class CudaVec(VectorEnv):
         The kernels do not know this, so all others wait for the new games, in every step in which there is one.
         """
         torch, t = self._torch, self._tensors
-        over = t["episode"][:, agent_step.E_OVER] != 0
-        self.final_obs.copy_(torch.where(over.view(-1, *(1,) * (self.obs.dim() - 1)), self.obs, 0))
+        reset = t["episode"][:, agent_step.E_RESET] != 0
+        self.final_obs.copy_(torch.where(reset.view(-1, *(1,) * (self.obs.dim() - 1)), self.obs, 0))
         kept = {k: t[k].clone() for k in ("terminated", "truncated")}
         reward = self.rewards.clone()
-        t["commands"].copy_(torch.where(over, agent_step.RESET, agent_step.LOOK))
+        t["commands"].copy_(torch.where(reset, agent_step.RESET, agent_step.LOOK))
         self._play()
         t["commands"].fill_(agent_step.STEP)
         self.rewards.copy_(reward)
@@ -223,7 +202,7 @@ class CudaVec(VectorEnv):
             t[k].copy_(v)
 
     def _play(self) -> None:
-        """Every machine carries out its command."""
+        """Every console carries out its command."""
         n, k = self.num_envs, self.machines_per_warp
         blocks, threads = self._grid(n, k)
         self._kernels.launch(
@@ -232,7 +211,7 @@ class CudaVec(VectorEnv):
         self.launch_show()
 
     def _grid(self, n: int, per_warp: int) -> tuple[int, int]:
-        """Blocks of as many warps as fit a processor: the others stay free for whoever shares the card."""
+        """Blocks of as many warps as fit a processor: the others stay free for other work on the GPU."""
         warps = -(-n // per_warp)
         together = min(WARPS_TOGETHER if per_warp == LANES else WARPS_PER_PROCESSOR, warps)
         return -(-warps // together), LANES * together
@@ -247,7 +226,7 @@ class CudaVec(VectorEnv):
         self._kernels.launch(name, self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, *numbers)
 
     def launch_admit(self) -> None:
-        """Machines whose game has begun aside come back; those that wait are handed to `launch_starts`."""
+        """Consoles whose game has begun aside come back; those that wait are handed to `launch_starts`."""
         self._kernels.launch("admit_kernel", -(-self.num_envs // 128), 128, self._at.data_ptr(), self.num_envs)
 
     def launch_starts(self) -> None:
@@ -262,7 +241,7 @@ class CudaVec(VectorEnv):
 
     @property
     def final_obs(self) -> Any:
-        """With autoreset in the same step: the last observations of the games that ended in it, black for all others."""
+        """With autoreset in the same step: the last observations of the games that ended in it, black for the rest."""
         return self._tensors["final_obs"]
 
     @property
@@ -283,13 +262,13 @@ class CudaVec(VectorEnv):
 
     @property
     def away(self) -> Any:
-        """int32, 0: the machine plays; else its next game is being started aside."""
+        """int32, 0: the console plays; else its next game is being started aside."""
         return self._tensors["away"]
 
     @property
     def game_over(self) -> Any:
         """The game, not only a life, has ended."""
-        return self._tensors["rules"][:, table_language.G_TERMINAL] != 0
+        return self._tensors["rules"][:, game_table.G_TERMINAL] != 0
 
     def _info(self) -> dict[str, Any]:
         r = self._tensors["results"]
@@ -312,7 +291,7 @@ class CudaVec(VectorEnv):
         if len(chosen) < self.num_envs and not self._began:
             raise RuntimeError(f"The first reset() must reset every environment (got {len(chosen)} of {self.num_envs})")
         if len(chosen) < self.num_envs and self.resets_aside:
-            raise RuntimeError("a machine may be away while games begin aside. hint: reset all environments")
+            raise RuntimeError("a console may be away while games begin aside. hint: reset all environments")
         seeds = seeds_of(seed, len(chosen), first=not self._began)
         commands, given = np.full(self.num_envs, agent_step.LOOK, np.int32), np.full(self.num_envs, -1, np.int64)
         commands[chosen], given[chosen] = agent_step.SEEDED_RESET, seeds
@@ -328,15 +307,15 @@ class CudaVec(VectorEnv):
         return self.obs, self._info()
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step; `actions` is a torch tensor (or an array) of num_envs integers; of num_envs sticks, if they are continuous.
+        """One step; `actions` is a torch tensor (or an array) of num_envs integers, or sticks if they are continuous.
 
-        Actions that are on the card already are not looked at, which would wait for it: keep them in the action space.
+        Actions that are on the GPU already are not looked at, which would wait for it: keep them in the action space.
         """
         self.send(actions)
         return self.recv()
 
     def send(self, actions: Any) -> None:
-        """Start a step. Nothing waits for the card; `recv` gives the tensors in which its results will be."""
+        """Start a step. Nothing waits for the GPU; `recv` gives the tensors in which its results will be."""
         if not self._began:
             raise RuntimeError("step() called before reset(). hint: reset() first")
         if self._sent:

@@ -190,6 +190,7 @@ def _pointer_typed(typing_context: Any, at: Any) -> Any:
 
 
 _pointer: Any = intrinsic(_pointer_typed)
+pointer = _pointer
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 

@@ -1,4 +1,4 @@
-"""One agent's step of one machine, compiled: frame skip, pooling, resize, stack, rewards, lives, new games.
+"""One agent's step of one console, compiled: frame skip, pooling, resize, stack, rewards, lives, new games.
 
 It follows ale-py's `AtariVectorEnv`, including what its buffers hold when an episode ends in the middle of a step:
 
@@ -28,13 +28,13 @@ from ..jit.target import compiled, spliced
 from ..observation.resize import resize_codes, resize_gray
 from ..observation.resize_plan import WIDTH
 
-# what to do with a machine
+# what to do with a console
 STEP, RESET, SEEDED_RESET, LOOK = range(4)
 # options of an environment
 (O_GAME, O_SKIP, O_STACK, O_POOL, O_NOOPS, O_FIRE, O_EPISODIC, O_LIFE_FLAG, O_CLIP, O_MOST_FRAMES, O_CHANNELS,
  O_SAME_STEP, O_FRAME_BYTES, O_SIZE) = range(14)  # fmt: skip
-# memory of one environment beside its machine
-E_OVER, E_LIVES, E_ELAPSED, E_SLOT, E_SIZE = range(5)
+# memory of one environment beside its console; E_RESET: the next step begins a new game
+E_RESET, E_LIVES, E_ELAPSED, E_SLOT, E_SIZE = range(5)
 # results of one environment
 R_REWARD, R_LIVES, R_FRAMES, R_EPISODE_FRAMES, R_SIZE = range(5)
 # what a step's picture is made of: its last two screens, the last picture pooled with a screen, the last picture
@@ -89,7 +89,7 @@ def get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e
         act(s, ram, rom, dec, prop, log, screen, game, g, mt, int64(NOOP), sticky, 1 if k == noops - 1 else always)
         if g[G_TERMINAL]:
             start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
-    e[E_OVER], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
+    e[E_RESET], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
 
 
 @compiled
@@ -112,24 +112,24 @@ def stack_into(frames, slot, out):
 
 @compiled
 def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action, strength):
-    """The frames of one step, without its picture. Returns reward, ended, cut, view, other.
+    """The frames of one step, without its picture. Returns reward, terminated, truncated, view, other.
 
-    `view` says what the step's picture is made of (`WHOLE`, `STALE`, `AGAIN`); `other` is the screen that is pooled with
-    the last one: 0 or 1, a buffer of the machine; 2, `spare`.
+    `view` says what the step's picture is made of (`WHOLE`, `STALE`, `AGAIN`); `other` is the screen that is pooled
+    with the last one: 0 or 1, a buffer of the console; 2, `spare`.
     """
     game, pool = o[O_GAME], o[O_POOL]
     s[S_PADDLE_WANT] = int64(PADDLE_STEP * abs(strength))
-    over, lost, late, whole = False, False, False, False
+    game_over, lost, in_last_frame, whole = False, False, False, False
     reward, other = 0, int64(-1)
     for left in range(o[O_SKIP], 0, -1):
         shown = left == 1 or (left == 2 and pool)
         drawn = 1 if shown or s[S_PARTIAL] else prop[P_ALWAYS_DRAW]
         reward += act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, drawn)
         e[E_ELAPSED] += 1
-        over = g[G_TERMINAL] != 0
+        game_over = g[G_TERMINAL] != 0
         lost = 0 < g[G_LIVES] < e[E_LIVES]
-        if over or e[E_ELAPSED] >= o[O_MOST_FRAMES] or (o[O_EPISODIC] and lost):
-            late = left == 1 and o[O_SKIP] > 1
+        if game_over or e[E_ELAPSED] >= o[O_MOST_FRAMES] or (o[O_EPISODIC] and lost):
+            in_last_frame = left == 1 and o[O_SKIP] > 1
             break
         if left == 2 and pool:
             other = s[S_BUFFER]
@@ -140,15 +140,15 @@ def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action
         whole = left == 1
     if other < 0:
         other = s[S_BUFFER]
-    view = WHOLE if whole else STALE if late and pool else AGAIN
+    view = WHOLE if whole else STALE if in_last_frame and pool else AGAIN
     e[E_LIVES] = g[G_LIVES]
-    ended = over or ((o[O_LIFE_FLAG] or o[O_EPISODIC]) and lost)
+    terminated = game_over or ((o[O_LIFE_FLAG] or o[O_EPISODIC]) and lost)
     time_up = e[E_ELAPSED] >= o[O_MOST_FRAMES]
-    cut = time_up and not ended
-    e[E_OVER] = 1 if over or time_up or (o[O_EPISODIC] and lost) else 0
+    truncated = time_up and not terminated
+    e[E_RESET] = 1 if game_over or time_up or (o[O_EPISODIC] and lost) else 0
     if o[O_CLIP]:
         reward = min(max(reward, -1), 1)
-    return reward, ended, cut, view, other
+    return reward, terminated, truncated, view, other
 
 
 @compiled

@@ -1,9 +1,9 @@
 """The start of a game after power-on, worked out once for an environment.
 
 A seeded reset switches power off and on, and starts the game twice: two hundred frames. Nothing in them depends on
-the seed: the machine's own generator always begins the same way, and power-on forgets everything else. Only where actions
-choose a game's variant (berzerk, double_dunk) are numbers drawn from the seeded generator meanwhile; those games start
-anew each time. Other resets are not of this kind: RAM keeps what the last game left there.
+the seed: the console's own generator always begins the same way, and power-on forgets everything else. Only where
+actions choose a game's variant (berzerk, double_dunk) are numbers drawn from the seeded generator meanwhile; those
+games start from power-on each time. Other resets are not of this kind: RAM keeps what the last game left there.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from ..chips.layout import ROWS, S_SIZE, WORDS
 from ..chips.rng import MT_SIZE, mt_drawn, mt_seed
 from ..games.table_language import G_SIZE
 from ..jit.target import CHECKED, address, compiled
-from .work_queue import _load, _store
+from .work_queue import atomic_load, atomic_store
 
 EMPTY, TAKEN, READY = range(3)
 
 
-class Start(NamedTuple):
-    """A machine at the start, for all threads of an environment. `flag`: EMPTY, TAKEN by who writes it (or cannot), READY."""
+class Whole(NamedTuple):
+    """All of a console that a start decides."""
 
-    flag: np.ndarray
     state: np.ndarray
     ram: np.ndarray
     rules: np.ndarray
@@ -36,19 +35,27 @@ class Start(NamedTuple):
     screen: np.ndarray
 
 
+class Start(NamedTuple):
+    """A console at the start, for all threads of an environment."""
+
+    flag: np.ndarray  # EMPTY, TAKEN by a thread that writes it (or found that it cannot be kept), READY
+    console: Whole
+
+
 def make_start() -> Start:
-    return Start(
-        np.zeros(1, np.int64), np.zeros(S_SIZE, np.int64), np.zeros(256, np.uint8), np.zeros(G_SIZE, np.int32),
+    console = Whole(
+        np.zeros(S_SIZE, np.int64), np.zeros(256, np.uint8), np.zeros(G_SIZE, np.int32),
         np.zeros(MT_SIZE, np.uint32), np.zeros((2, ROWS, WORDS), np.uint64),
     )  # fmt: skip
+    return Start(np.zeros(1, np.int64), console)
 
 
 def _get(flag):
-    return _load(address(flag))
+    return atomic_load(address(flag))
 
 
 def _set(flag, value):
-    _store(address(flag), value)
+    atomic_store(address(flag), value)
 
 
 def _get_alone(flag):
@@ -97,35 +104,35 @@ def copy_rows(of, to, rows):
 
 
 @compiled
-def move(s, ram, g, generator, screen, to_s, to_ram, to_g, to_generator, to_screen):
-    """All of a machine. (One function for both ways: each more is a fifth of a second of compiling.)"""
+def copy_console(of, to):
+    """(One function for both ways: each more is a fifth of a second of compiling.)"""
     for k in range(S_SIZE):
-        to_s[k] = s[k]
+        to.state[k] = of.state[k]
     for k in range(256):
-        to_ram[k] = ram[k]
+        to.ram[k] = of.ram[k]
     for k in range(G_SIZE):
-        to_g[k] = g[k]
+        to.rules[k] = of.rules[k]
     for k in range(MT_SIZE):
-        to_generator[k] = generator[k]
+        to.generator[k] = of.generator[k]
     for b in range(2):
-        copy_rows(screen[b], to_screen[b], ROWS)
+        copy_rows(of.screen[b], to.screen[b], ROWS)
 
 
 @compiled
-def start_from(first, seed, s, ram, g, mt_machine, mt, mt_noops, screen):
-    """Put a machine at the start, seeded; False: it is not known yet."""
-    if get_flag(first.flag) != READY:
+def start_from(start, console, seed, mt, mt_noops):
+    """Put a console at the start, seeded; False: the start is not known yet."""
+    if get_flag(start.flag) != READY:
         return False
-    move(first.state, first.ram, first.rules, first.generator, first.screen, s, ram, g, mt_machine, screen)
+    copy_console(start.console, console)
     mt_seed(mt, seed)
     mt_seed(mt_noops, seed)
     return True
 
 
 @compiled
-def keep_start(first, s, ram, g, mt_machine, mt, screen):
-    """Remember the start of a machine, if nobody else does and no number was drawn from its seeded generator."""
-    if get_flag(first.flag) != EMPTY or not claim(first.flag) or mt_drawn(mt) > 0:
+def keep_start(start, console, mt):
+    """Remember the start of a console, if no other thread does and no number was drawn from its seeded generator."""
+    if get_flag(start.flag) != EMPTY or not claim(start.flag) or mt_drawn(mt) > 0:
         return
-    move(s, ram, g, mt_machine, screen, first.state, first.ram, first.rules, first.generator, first.screen)
-    set_flag(first.flag, int64(READY))
+    copy_console(console, start.console)
+    set_flag(start.flag, int64(READY))

@@ -1,19 +1,19 @@
-"""Machines that keep their screens, and little else.
+"""Consoles that keep their screens, and little else.
 
-In a few games a frame may be left unfinished and go on later, over what an older one left, so a machine's two screens must
-outlast a batch: 67 KB. Such a machine keeps nothing that can be worked out:
+In a few games a frame may be left unfinished and go on later, over what an older one left, so a console's two screens
+must outlast a batch: 67 KB. Such a console keeps nothing that can be worked out:
 
-* equal rows are kept once. Most rows of a screen are equal to the one above or to the same row of the other screen, so a
-  machine has a few hundred bytes that tell *where* each row is, and the distinct rows. Before a step they are copied to
-  the thread's screens, and after it those are packed again;
+* equal rows are kept once. Most rows of a screen are equal to the one above or to the same row of the other screen, so
+  a console has a few hundred bytes that tell *where* each row is, and the distinct rows. Before a step they are copied
+  to the thread's screens, and after it those are packed again;
 * the grey picture of the last step comes from the screens it was made of, at the rare moment it is needed. While a step
-  is played on the thread's screens, the machine's own rows are still those of before;
-* only a frame that was shown unfinished and then went on in the same buffer is in neither of the two. It is kept as a third
-  screen, which has nearly all rows in common with the frame that it became;
+  is played on the thread's screens, the console's own rows are still those of before;
+* only a frame that was shown unfinished and then went on in the same buffer is in neither of the two. It is kept as a
+  third screen, which has nearly all rows in common with the frame that it became;
 * the generators that are drawn from at the start of a game only are a seed and a number of draws.
 
-There is room for three screens without two equal rows, but it is only reserved: memory that nobody ever touched costs
-nothing. Each machine has its own, so threads share nothing here.
+There is room for three screens without two equal rows, but it is only reserved: memory that was never touched costs
+nothing. Each console has its own, so threads share nothing here.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ..games.environment import SYSTEM_SEED
 from ..jit.target import compiled
 from ..observation.resize_plan import WIDTH
 
-# What a machine remembers: the screens of the last picture (`K_OTHER` may be `SPARE`, the third one), how many rows are in
-# use, draws of the machine's generator, seed and draws of the one for no-ops.
+# What a console remembers: the screens of the last picture (`K_OTHER` may be `SPARE`, the third one), how many rows are
+# in use, draws of the console's generator, seed and draws of the one for no-ops.
 K_NOW, K_OTHER, K_ROWS, K_MACHINE_DRAWS, K_NOOP_SEED, K_NOOP_DRAWS, K_SIZE = range(7)
 SPARE = 2
 SCREENS = 3
-ROWS_IN_PAGES = 128  # rows of 160 bytes that fill whole pages of 4 KB: machines then share none
+ROWS_IN_PAGES = 128  # rows of 160 bytes that fill whole pages of 4 KB: consoles then share none
 
 
 def room(height: int) -> int:
-    """Rows to reserve for a machine: of three screens, and one more, because `pack` writes before it decides."""
+    """Rows to reserve for a console: of three screens, and one more, because `pack` writes before it decides."""
     return -(-(SCREENS * height + 1) // ROWS_IN_PAGES) * ROWS_IN_PAGES
 
 
@@ -43,8 +43,8 @@ def room(height: int) -> int:
 def pack(screens, kept, where, rows):
     """Keep the thread's screens, the third one only if the picture was made of it.
 
-    No branch depends on what a row holds, because it could not be foreseen: a row is always written where the next new one
-    belongs, and stays if it is new. That takes little more than a plain copy.
+    No branch depends on what a row holds, because it could not be predicted: a row is always written where the next new
+    one belongs, and stays if it is new. That takes little more than a plain copy.
     """
     n = int64(0)
     for c in range(SCREENS if kept[K_OTHER] == SPARE else 2):
@@ -67,7 +67,7 @@ def pack(screens, kept, where, rows):
 
 @compiled
 def unpack(where, rows, screen):
-    """The two screens of a machine, as they were packed."""
+    """The two screens of a console, as they were packed."""
     for c in range(2):
         to = screen[c]
         for y in range(where.shape[1]):
@@ -90,7 +90,7 @@ def recall(kept, where, rows, luts, raw, source, channels):
 
 @compiled
 def take_generators(kept, seed, machine, noops):
-    """Before a new game; a seed begins both anew."""
+    """Before a new game; a seed starts both again."""
     if seed >= 0:
         kept[K_MACHINE_DRAWS], kept[K_NOOP_SEED], kept[K_NOOP_DRAWS] = 0, seed, 0
     mt_restore(machine, int64(SYSTEM_SEED), kept[K_MACHINE_DRAWS])

@@ -1,8 +1,9 @@
-"""Threads that share out batches of machines. They run compiled code without the GIL (`vector/work_queue.py`).
+"""Threads that share out batches of consoles. They run compiled code without the GIL (`vector/work_queue.py`).
 
-A thread enters compiled code once and stays there: it sleeps, is woken by a batch, takes machines until none is left, and sleeps
-again, without a line of Python. In `run` the caller is one of the threads, so a single thread needs no other. Where
-compiled code cannot sleep (`handout.NATIVE`), a thread comes back to Python after every batch and sleeps there.
+A thread enters compiled code once and stays there: it sleeps, is woken by a batch, takes consoles until none is left,
+and sleeps again, without a line of Python. In `run` the caller is one of the threads, so a single thread needs no
+other. Where compiled code cannot sleep (`work_queue.NATIVE`), a thread comes back to Python after every batch and
+sleeps there.
 """
 
 from __future__ import annotations
@@ -11,20 +12,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from . import work_queue
 
-ASK_AGAIN_S = 50e-6  # without a futex: how often one who waits looks whether a job is done
-
-Work = Callable[[np.ndarray, int, bool], object]
+ASK_AGAIN_S = 50e-6  # without a futex: how often a caller that waits looks whether a job is done
 
 
 class Places(Protocol):
-    """What is handed out: `size` places, of which the first `long` take longer than others."""
+    """What is handed out: `size` places, of which the first `long` take longer than others, and their arrays."""
 
     @property
     def size(self) -> int: ...
@@ -32,40 +31,47 @@ class Places(Protocol):
     @property
     def long(self) -> int: ...
 
-    def place(self, control: np.ndarray, job: int) -> None:
-        """Write into the slot of a job where the arrays are."""
-        ...
+    @property
+    def tasks(self) -> tuple[np.ndarray, ...]: ...
 
 
 class Job:
     """A batch that was handed out."""
 
-    def __init__(self, workers: Workers, number: int) -> None:
-        self._workers, self.number = workers, number
+    def __init__(self, pool: ThreadPool, number: int) -> None:
+        self._pool, self.number = pool, number
 
     @property
     def done(self) -> bool:
-        return self._workers.is_done(self.number)
+        return self._pool.is_done(self.number)
 
     def wait(self) -> None:
         """Until all its places are done; may be called more than once."""
-        self._workers.wait(self.number)
+        self._pool.wait(self.number)
 
 
-class Workers:
-    """`threads` threads, started when the first job needs them.
+class ThreadPool:
+    """Threads that are started when the first job needs them; one fewer than there are `arguments`.
 
-    `work(control, worker, stay)` does places of jobs: with `stay` until the end, otherwise until no place is left. Workers
-    are numbered 0 to threads - 1, and the caller is number `threads`: it has the queue of the last thread, but may be at work
-    beside it (which is awake for a while after a `start`), so it must not have the same scratch.
+    Both functions are compiled. `work(control, worker, stay, *arguments[worker])` does places of jobs: with `stay`
+    until the end, otherwise until no place is left. `publish(control, long, others, last, tasks)` hands a batch out.
+
+    Threads are numbered from 0, and the caller has the last number: it has the queue of the last thread, but may be at
+    work beside it (which is awake for a while after a `start`), so it must not have the same scratch.
     """
 
     def __init__(
-        self, work: Work, threads: int, slots: int, first_core: int = -1, native: bool = work_queue.NATIVE
+        self,
+        work: Any,
+        publish: Any,
+        arguments: Sequence[tuple[Any, ...]],
+        slots: int,
+        first_core: int = -1,
+        native: bool = work_queue.NATIVE,
     ) -> None:
-        self.threads, self.first_core, self.native = threads, first_core, native
-        self._work = work
-        self._control, self._slots = work_queue.make_control(threads, slots), slots
+        self.threads, self.first_core, self.native = len(arguments) - 1, first_core, native
+        self._work, self._publish, self._arguments = work, publish, arguments
+        self._control, self._slots = work_queue.make_control(self.threads, slots), slots
         self._held: list[object] = [None] * slots  # what compiled code has only addresses of
         self._gate = threading.Semaphore(0)
         self._started: list[threading.Thread] = []
@@ -78,15 +84,15 @@ class Workers:
         others, before = min(self.threads - 1, batch.size), int(self._control[work_queue.C_PUBLISHED]) - 1
         # The last thread as well, where there is a place for everybody, or where the others may be at the batch before.
         last = batch.size > others or (before >= 0 and not self.is_done(before))
-        return Job(self, self._publish(batch, others, last))
+        return Job(self, self._hand_out(batch, others, last))
 
     def run(self, batch: Places) -> None:
         """Hand out a batch, with the caller in the place of the last thread, and wait."""
         others = min(self.threads, batch.size) - 1
         if others > 0:
             self._ensure()
-        job = self._publish(batch, others, last=False)
-        self._work(self._control, self.threads, False)
+        job = self._hand_out(batch, others, last=False)
+        self._work(self._control, self.threads, False, *self._arguments[self.threads])
         self.wait(job)
 
     def is_done(self, job: int) -> bool:
@@ -121,18 +127,17 @@ class Workers:
                 time.sleep(ASK_AGAIN_S)
         self._held[job % self._slots] = None
 
-    def _publish(self, batch: Places, others: int, last: bool) -> int:
+    def _hand_out(self, batch: Places, others: int, last: bool) -> int:
         if self._error is not None:
             raise self._error
         job = int(self._control[work_queue.C_PUBLISHED])
         if job >= self._slots:
-            self.wait(job - self._slots)  # who had this slot before
+            self.wait(job - self._slots)  # the job that had this slot before
         self._held[job % self._slots] = batch
-        batch.place(self._control, job)
         if self.native:
-            work_queue.publish(self._control, batch.size, batch.long, others, last)
+            self._publish(self._control, batch.long, others, last, batch.tasks)
         else:
-            work_queue.publish(self._control, batch.size, batch.long, 0, False)
+            self._publish(self._control, batch.long, 0, False, batch.tasks)
             for _ in range(others + last):
                 self._gate.release()
         return job
@@ -154,7 +159,7 @@ class Workers:
             while self._control[work_queue.C_CLOSING] == 0:
                 if not self.native:
                     self._gate.acquire()
-                self._work(self._control, worker, self.native)
+                self._work(self._control, worker, self.native, *self._arguments[worker])
         except BaseException as error:  # reaches the caller through `wait`
             self._error = error
             work_queue.abandon(self._control)

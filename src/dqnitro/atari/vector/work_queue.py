@@ -1,15 +1,16 @@
-"""Handing out the machines of a batch to threads: compiled, without the GIL, no Python while a batch is under way.
+"""Handing out the consoles of a batch to threads: compiled, without the GIL, no Python while a batch is under way.
 
-All that threads share is one array of numbers, `control`. A batch is a *job* in one of its slots: how many places are not
-handed out yet, how many are not finished yet, and addresses of the arrays it is about. A thread takes one place at a
-time by an atomic subtraction, because machines differ: one that starts a new game runs a hundred frames while the others
-run four. Places come in *queues*: first those that take long, which anybody takes; then one queue for each thread, so that
-a machine stays with the core that has it in its cache; a thread whose own queue is empty helps the others with theirs.
-Threads without work sleep in the kernel (a futex), and one system call wakes as many as a batch needs.
+All that threads share is one array of numbers, `control`. A batch is a *job* in one of its slots: how many places are
+not handed out yet, how many are not finished yet, and addresses of the arrays it is about. A thread takes one place at
+a time by an atomic subtraction, because consoles differ: one that starts a new game runs a hundred frames while the
+others run four. Places come in *queues*: first those that take long, which every thread takes from; then one queue for
+each thread, so that a console stays with the core that has it in its cache; a thread whose own queue is empty helps the
+others with theirs. Threads without work sleep in the kernel (a futex), and one system call wakes as many as a batch
+needs.
 
-Why a slot may be used again while a slow thread still looks at it: the only thing that thread does without having a place is
-that subtraction. Before the slot is filled again it yields nothing, after that a place of the new job, whose numbers were
-written before. So nothing but the place that was taken decides what a thread works on.
+Why a slot may be used again while a slow thread still looks at it: the only thing that thread does without having a
+place is that subtraction. Before the slot is filled again it yields nothing, after that a place of the new job, whose
+numbers were written before. So nothing but the place that was taken decides what a thread works on.
 
 Where the kernel has no futex, threads sleep in Python instead (see `vector/thread_pool.py`).
 """
@@ -28,7 +29,8 @@ from numpy import int64
 
 from ..jit.target import address, compiled
 
-# Words of `control`. What different threads write all the time lies in cache lines of its own (16 words; fetched in pairs).
+# Words of `control`. What different threads write all the time lies in cache lines of its own (16 words, because they
+# are fetched in pairs).
 LINE = 16
 C_PUBLISHED, C_THREADS, C_SLOTS, C_STRIDE, C_CLOSING = range(5)  # jobs so far; ...; words of a slot; threads shall end
 C_LAST = LINE  # see `next_job`
@@ -76,19 +78,19 @@ def _store_typed(typing_context: Any, at: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), build
 
 
-_add: Any = intrinsic(_add_typed)  # returns the value before
-_load: Any = intrinsic(_load_typed)
-_store: Any = intrinsic(_store_typed)
+atomic_add: Any = intrinsic(_add_typed)  # returns the value before
+atomic_load: Any = intrinsic(_load_typed)
+atomic_store: Any = intrinsic(_store_typed)
 _syscall: Any = types.ExternalFunction("syscall", types.int64(*(types.int64,) * 7))
 
 
 def _sleep(at, value):
-    """Until somebody wakes this word, if it still has that value; may also return for no reason."""
+    """Until another thread wakes this word, if it still has that value; may also return for no reason."""
     _syscall(int64(_SYSCALL), at, int64(_WAIT), value & 0xFFFFFFFF, int64(0), int64(0), int64(0))
 
 
 def _wake(at, threads):
-    """At most that many of those who sleep on this word."""
+    """At most that many of the threads that sleep on this word."""
     _syscall(int64(_SYSCALL), at, int64(_WAKE), threads, int64(0), int64(0), int64(0))
 
 
@@ -121,18 +123,18 @@ def publish(control, size, long, others, last):
     at, slot, threads = address(control), slot_at(control, control[C_PUBLISHED]), control[C_THREADS]
     words = (slot - at) // 8
     control[words + J_SIZE], control[words + J_LONG] = size, long
-    _store(slot + 8 * J_WAITED, int64(0))
-    _store(slot + 8 * J_UNFINISHED, int64(size))
+    atomic_store(slot + 8 * J_WAITED, int64(0))
+    atomic_store(slot + 8 * J_UNFINISHED, int64(size))
     begin = int64(0)
     for queue in range(threads + 1):
         end = end_of(queue, threads, long, size)
-        _store(slot + 8 * (J_LEFT + LINE * queue), end - begin)
+        atomic_store(slot + 8 * (J_LEFT + LINE * queue), end - begin)
         begin = end
-    _add(at + 8 * C_PUBLISHED, int64(1))
+    atomic_add(at + 8 * C_PUBLISHED, int64(1))
     if others > 0:
         wake(at + 8 * C_PUBLISHED, int64(others))
     if last:
-        _add(at + 8 * C_LAST, int64(1))
+        atomic_add(at + 8 * C_LAST, int64(1))
         wake(at + 8 * C_LAST, int64(1))
 
 
@@ -140,7 +142,7 @@ def publish(control, size, long, others, last):
 def any_left(control, job):
     slot, most = slot_at(control, job), int64(0)
     for queue in range(control[C_THREADS] + 1):
-        most = max(most, _load(slot + 8 * (J_LEFT + LINE * queue)))
+        most = max(most, atomic_load(slot + 8 * (J_LEFT + LINE * queue)))
     return most > 0
 
 
@@ -154,14 +156,14 @@ def next_job(control, me, seen, stay):
     at = address(control)
     bed = at + 8 * (C_LAST if me >= control[C_THREADS] - 1 else C_PUBLISHED)
     while True:
-        asleep = _load(bed)
-        published = _load(at + 8 * C_PUBLISHED)
+        asleep = atomic_load(bed)
+        published = atomic_load(at + 8 * C_PUBLISHED)
         job = max(seen, published - control[C_SLOTS])
         while job < published:
             if any_left(control, job):
                 return job
             job += 1
-        if not stay or _load(at + 8 * C_CLOSING) != 0:
+        if not stay or atomic_load(at + 8 * C_CLOSING) != 0:
             return int64(-1)
         seen = published
         sleep(bed, asleep)
@@ -169,31 +171,31 @@ def next_job(control, me, seen, stay):
 
 @compiled
 def take(control, slot, me):
-    """A place of the job that nobody else gets; -1: all are taken."""
+    """A place of the job that no other thread gets; -1: all are taken."""
     threads = control[C_THREADS]
     own = min(me, threads - 1)
     for k in range(threads + 1):
         queue = 0 if k == 0 else 1 + (own + k - 1) % threads
         word = slot + 8 * (J_LEFT + LINE * queue)
-        if _load(word) > 0:
-            left = _add(word, int64(-1))
+        if atomic_load(word) > 0:
+            left = atomic_add(word, int64(-1))
             if left > 0:
                 # only now: the numbers of a slot belong to the place that was taken from it
-                return end_of(queue, threads, _load(slot + 8 * J_LONG), _load(slot + 8 * J_SIZE)) - left
+                return end_of(queue, threads, atomic_load(slot + 8 * J_LONG), atomic_load(slot + 8 * J_SIZE)) - left
     return int64(-1)
 
 
 @compiled
 def finish(slot):
-    """A place is done; the last one wakes those who wait for the job."""
-    if _add(slot + 8 * J_UNFINISHED, int64(-1)) == 1 and _load(slot + 8 * J_WAITED) != 0:
+    """A place is done; the last one wakes the threads that wait for the job."""
+    if atomic_add(slot + 8 * J_UNFINISHED, int64(-1)) == 1 and atomic_load(slot + 8 * J_WAITED) != 0:
         wake(slot + 8 * J_UNFINISHED, int64(1 << 30))
 
 
 @compiled
 def unfinished(control, job):
     """Places of a job that are not done."""
-    return _load(slot_at(control, job) + 8 * J_UNFINISHED)
+    return atomic_load(slot_at(control, job) + 8 * J_UNFINISHED)
 
 
 @compiled
@@ -201,16 +203,16 @@ def wait(control, job):
     """Until a job is done, asleep."""
     word = slot_at(control, job) + 8 * J_UNFINISHED
     while True:
-        left = _load(word)
+        left = atomic_load(word)
         if left <= 0:
             return
-        _store(word + 8 * (J_WAITED - J_UNFINISHED), int64(1))
+        atomic_store(word + 8 * (J_WAITED - J_UNFINISHED), int64(1))
         sleep(word, left)
 
 
 @compiled
 def abandon(control):
-    """Give up: every place that is left counts as done, so that nobody waits for ever."""
+    """Give up: every place that is left counts as done, so that no thread waits for ever."""
     job = next_job(control, int64(0), int64(0), False)
     while job >= 0:
         slot = slot_at(control, job)
@@ -221,9 +223,12 @@ def abandon(control):
 
 @compiled
 def close(control):
-    """Threads end when no job has places left. Counts as a job without places: a thread about to sleep must see a change."""
+    """Threads end when no job has places left.
+
+    Counts as a job without places: a thread about to sleep must see a change.
+    """
     at = address(control)
-    _store(at + 8 * C_CLOSING, int64(1))
+    atomic_store(at + 8 * C_CLOSING, int64(1))
     for word in (at + 8 * C_PUBLISHED, at + 8 * C_LAST):
-        _add(word, int64(1))
+        atomic_add(word, int64(1))
         wake(word, int64(1 << 30))
