@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from dqnitro.config import Config
-from dqnitro.envs.ale import AleEngine, VectorEngine
+from dqnitro.envs.ale import AleEngine
 from dqnitro.envs.bookkeeping import Engine, Games, episode_seed
+from dqnitro.envs.console import ConsoleEngine
 
 N = 3
 
@@ -74,7 +75,7 @@ class FakeVec:
 def make(kind: str, **settings) -> Games:
     config = Config(n_envs=N, seed=2, episodic_life=True, **settings)
     one = lambda: FakeVec(1)  # noqa: E731
-    engine: Engine = AleEngine(one, config) if kind == "ale" else VectorEngine(FakeVec(N), one, config.seed, 0, 2)
+    engine: Engine = AleEngine(one, config) if kind == "ale" else ConsoleEngine(FakeVec(N), one, config.seed, 0, 2)
     return Games(engine, config, is_image=False, frames_per_step=4)
 
 
@@ -143,7 +144,7 @@ def test_an_interrupted_recv_does_not_hang_the_next_reset_or_close() -> None:
 def test_closing_the_vector_engine_closes_what_it_was_given() -> None:
     games = make("vector")
     engine = games._engine
-    assert isinstance(engine, VectorEngine)
+    assert isinstance(engine, ConsoleEngine)
     vec = engine._vec
     games.close()
     assert vec.closed

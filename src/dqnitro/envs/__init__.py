@@ -71,8 +71,9 @@ def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) ->
 
 def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Games]:
     """The environments of `ale` or of the console; the console's can be divided into several groups (`parts`)."""
-    from dqnitro.envs.ale import make_ale_engine, make_console_engines
+    from dqnitro.envs.ale import make_ale_engine
     from dqnitro.envs.bookkeeping import Games
+    from dqnitro.envs.console import make_console_engines
 
     if game is None:
         env_kind(config.env_id)  # an unknown name is the likelier mistake, and its error is more helpful

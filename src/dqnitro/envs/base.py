@@ -1,8 +1,8 @@
 """The environment protocol: many environments, stepped together by `send` and `recv`.
 
-Every part resets in the tick *after* an end ("next-step" autoreset): the tick of the end shows the final
-observation, the next tick ignores that environment's action, begins a new game and says so in `Step.reset`. All
-environments therefore move in step, a time limit never loses its last observation, and the replay has no special case.
+Every backend resets in the step *after* an end ("next-step" autoreset): the step of the end shows the final
+observation, the next step ignores that environment's action, begins a new game and says so in `Step.reset`. All
+environments therefore move together, a time limit never loses its last observation, and the replay has no special case.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Step(NamedTuple):
     obs_t: np.ndarray  # (n_envs, *obs_shape): act on this next
     reward_t: np.ndarray  # float32 (n_envs,), clipped if the config says so; 0 where reset
     terminated: np.ndarray  # bool: nothing is to be expected after obs_t (game over, or a life lost)
-    truncated: np.ndarray  # bool: cut off; obs_t is worth what the network thinks
+    truncated: np.ndarray  # bool: cut off by a limit; obs_t is worth what the network says
     reset: np.ndarray  # bool: the action was ignored and obs_t begins a new game
     ends: tuple[GameEnd, ...]  # games that ended in this step
 
 
 @runtime_checkable
 class Envs(Protocol):
-    """A part that plays. Serial parts do the work in `recv`; pooled ones work from `send` on."""
+    """An environment backend. Serial ones do the work in `recv`; pooled ones work from `send` on."""
 
     spec: EnvSpec
 
@@ -65,7 +65,7 @@ class Envs(Protocol):
         ...
 
     def get_state(self) -> Mapping[str, np.ndarray]:
-        """All that `set_state` of a freshly made part needs to go on exactly here; plain arrays only."""
+        """All that `set_state` of a new backend needs to go on exactly here; plain arrays only."""
         ...
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The bookkeeping that all environment parts share: whose game is over, scores, clipping, and how a game is resumed.
+"""The bookkeeping that all environment backends share: ends of games, scores, clipping, and how a game is resumed.
 
 Below it is an *engine* that plays; it knows nothing of scores or checkpoints. Every game begins with a seed that is a
 pure function of the run's seed, the environment's number and the game's number. So the exact state of an environment is
@@ -24,17 +24,17 @@ def episode_seed(run_seed: int, env: int, game: int) -> int:
 
 
 class Outcome(NamedTuple):
-    """What an engine's tick brought; index i is environment i."""
+    """What a vector step of an engine brought, in the words of Gymnasium; index i is environment i."""
 
     obs: np.ndarray  # a fresh array: the caller may keep it
     reward: np.ndarray  # as the game gave it; anything where a new game began
-    over: np.ndarray  # bool: the game ended by its own rules
-    cut: np.ndarray  # bool: the game was ended by a time limit
-    life_lost: np.ndarray  # bool: a life went and the game goes on
+    terminated: np.ndarray  # bool: the game ended by its rules
+    truncated: np.ndarray  # bool: a time limit cut the game off
+    life_lost: np.ndarray  # bool: a life was lost and the game goes on
 
 
 class Engine(Protocol):
-    """Plays the environments. In the tick after an end it begins the next game by itself, with that game's seed."""
+    """Plays the environments. In the step after an end it begins the next game by itself, with that game's seed."""
 
     n_actions: int
     obs_shape: tuple[int, ...]
@@ -71,7 +71,7 @@ class Games:
         self._game = np.zeros(n, np.int64)
         self._score = np.zeros(n, np.float64)
         self._steps = np.zeros(n, np.int64)
-        self._ended = np.zeros(n, np.bool_)  # the next tick begins a new game here
+        self._reset_next = np.zeros(n, np.bool_)  # the next step begins a new game here
         # One byte a decision (for up to 256 actions): a 30-minute Atari game is 27 KB. Doubled when it is full.
         self._played = np.zeros((n, 1024), np.uint8 if engine.n_actions <= 256 else np.int64)
         self._obs: np.ndarray | None = None
@@ -100,25 +100,26 @@ class Games:
             raise RuntimeError("recv comes after send")
         actions, self._sent = self._sent, None
         out = self._engine.recv()
-        fresh = self._ended
-        self._record(actions, fresh)
-        reward = np.where(fresh, 0.0, out.reward)
+        reset = self._reset_next
+        self._record(actions, reset)
+        reward = np.where(reset, 0.0, out.reward)
         self._score += reward
-        over, cut = out.over & ~fresh, out.cut & ~fresh
-        terminated = over | (out.life_lost & ~fresh) if self._life_ends_return else over
-        ended = over | cut
+        terminated, truncated = out.terminated & ~reset, out.truncated & ~reset
+        ended = terminated | truncated
         ends = tuple(GameEnd(int(i), float(self._score[i]), int(self._steps[i])) for i in np.flatnonzero(ended))
+        if self._life_ends_return:
+            terminated = terminated | (out.life_lost & ~reset)
         if self._clip:
             reward = np.clip(reward, -1.0, 1.0)
-        self._ended, self._obs = ended, out.obs
-        return Step(out.obs, reward.astype(np.float32), terminated, cut & ~terminated, fresh, ends)
+        self._reset_next, self._obs = ended, out.obs
+        return Step(out.obs, reward.astype(np.float32), terminated, truncated & ~terminated, reset, ends)
 
-    def _record(self, actions: np.ndarray, fresh: np.ndarray) -> None:
-        if fresh.any():
-            self._game[fresh] += 1
-            self._score[fresh] = 0.0
-            self._steps[fresh] = 0
-        acted = np.flatnonzero(~fresh)
+    def _record(self, actions: np.ndarray, reset: np.ndarray) -> None:
+        if reset.any():
+            self._game[reset] += 1
+            self._score[reset] = 0.0
+            self._steps[reset] = 0
+        acted = np.flatnonzero(~reset)
         if len(acted) and self._steps[acted].max() >= self._played.shape[1]:
             self._played = np.concatenate([self._played, np.zeros_like(self._played)], axis=1)
         self._played[acted, self._steps[acted]] = actions[acted]
@@ -133,7 +134,7 @@ class Games:
             "game": self._game.copy(),
             "steps": self._steps.copy(),
             "score": self._score.copy(),
-            "ended": self._ended.copy(),
+            "ended": self._reset_next.copy(),
             "actions": np.concatenate(played),
             "obs_crc": _checksums(self._obs),
         }
@@ -156,7 +157,7 @@ class Games:
             self._played[i, : len(a)] = a
         self._steps = steps
         self._score = np.array(state["score"], np.float64)
-        self._ended = np.array(state["ended"], np.bool_)
+        self._reset_next = np.array(state["ended"], np.bool_)
         return obs
 
     def _go_to(self, games: np.ndarray, actions: list[np.ndarray]) -> np.ndarray:
@@ -165,7 +166,7 @@ class Games:
             self._engine.recv()
         self._obs = self._engine.begin(games, actions)
         self._game = games
-        self._score[:], self._steps[:], self._ended[:] = 0.0, 0, False
+        self._score[:], self._steps[:], self._reset_next[:] = 0.0, 0, False
         return self._obs
 
     def _checked(self, state: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -105,9 +105,9 @@ class SerialEngine:
             if self._ended[i]:
                 out.obs[i], _ = env.reset()
             else:
-                out.obs[i], out.reward[i], out.over[i], out.cut[i], info = env.step(self._actions[i])
+                out.obs[i], out.reward[i], out.terminated[i], out.truncated[i], info = env.step(self._actions[i])
                 out.life_lost[i] = "life_lost" in info
-        self._ended = out.over | out.cut
+        self._ended = out.terminated | out.truncated
         return out
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Environments in parts that take turns: the cores play one while somebody looks at what another brought.
+"""Groups of environments that alternate: the cores play one group while the learner works on another's step.
 
-Whoever sends to all parts, and then receives from and sends to one after the other, keeps the cores busy all the time. Which game an
-environment plays depends on its number alone, so parts play what all of them together would play.
+A runner that sends to all groups, and then receives from and sends to one after the other, keeps the cores busy all the
+time. Which game an environment plays depends on its number alone, so groups play what all of them together would play.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dqnitro.errors import CheckpointError, ConfigError
 
 
 class EnvParts:
-    """Parts of equal size, in the order of the environments' numbers."""
+    """Groups (`parts`) of equal size, in the order of the environments' numbers."""
 
     def __init__(self, parts: Sequence[Envs]) -> None:
         self.parts = tuple(parts)
@@ -29,11 +29,11 @@ class EnvParts:
         return np.concatenate([part.reset() for part in self.parts])
 
     def send(self, k: int, actions: np.ndarray) -> None:
-        """Start a step of part k."""
+        """Start a step of group k."""
         self.parts[k].send(actions)
 
     def recv(self, k: int) -> Step:
-        """Finish the step of part k. Arrays are those of the part; who ended is numbered among all."""
+        """Finish the step of group k. Arrays are those of the group; `ends` numbers environments among all."""
         step = self.parts[k].recv()
         if k and step.ends:
             ends = tuple(end._replace(env=end.env + k * self.n_each) for end in step.ends)
@@ -41,7 +41,7 @@ class EnvParts:
         return step
 
     def get_state(self) -> dict[str, np.ndarray]:
-        """What one part with all environments would save."""
+        """What one group with all environments would save."""
         states = [part.get_state() for part in self.parts]
         return {key: np.concatenate([state[key] for state in states]) for key in states[0]}
 
@@ -68,12 +68,12 @@ class EnvParts:
 
 
 def parts_of(envs: Any) -> tuple[Any, ...]:
-    """The parts of what an agent plays in; one where it is not divided."""
+    """The groups of an agent's environments; one where they are not divided."""
     return envs.parts if isinstance(envs, EnvParts) else (envs,)
 
 
 def count_parts(config: Config) -> int:
-    """How many parts the runner hybrid makes of the environments: what the config says, or what is useful."""
+    """How many groups the runner hybrid makes of the environments: what the config says, or what is useful."""
     if config.env_parts == 0:
         return 2 if config.envs == "console" and config.n_envs % 2 == 0 else 1
     if config.env_parts > 1 and config.envs != "console":
@@ -88,7 +88,7 @@ def count_parts(config: Config) -> int:
 
 
 def make_env_parts(config: Config) -> EnvParts:
-    """The environments that `config` describes, in as many parts as it says."""
+    """The environments that `config` describes, in as many groups as it says."""
     from dqnitro.envs import atari_game, compiled_games, make_envs
 
     count = count_parts(config)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from dqnitro.config import Config
+from dqnitro.envs.ale import vector_options
 
 
 class Machines:
@@ -16,11 +17,8 @@ class Machines:
 
         c = config
         self.vec = CudaVec(
-            c.env_id, c.n_envs, device=str(device), resets_aside=True, frameskip=c.frame_skip, stack_num=c.frame_stack,
-            img_height=c.screen_size, img_width=c.screen_size, noop_max=c.noop_max, maxpool=c.max_pool,
-            use_fire_reset=c.fire_reset, full_action_space=c.full_actions, episodic_life=False,
-            life_loss_info=c.episodic_life, reward_clipping=False,
-            repeat_action_probability=c.sticky_actions, max_num_frames_per_episode=c.max_episode_frames,
+            c.env_id, c.n_envs, device=str(device), resets_aside=True,
+            **vector_options(c) | {"life_loss_info": c.episodic_life},
         )  # fmt: skip
         self.n_actions = int(self.vec.single_action_space.n)  # type: ignore[attr-defined]
         self.vec.reset(seed=c.seed * 100_003 % (2**31 - c.n_envs))
