@@ -208,6 +208,7 @@ def test_what_is_compiled_beforehand_is_what_python_calls():
     envs = AtariVec("pong", 2, num_threads=1)
     envs.reset(seed=1)
     envs.send(np.zeros(2, np.int64))
+    assert isinstance(envs._flight[0].job.done, bool)
     envs.recv()
     envs.close()
     Console("pong").act(0)

@@ -65,6 +65,7 @@ def console_calls() -> list[Call]:
     screen, g = np.zeros((1, 2, ROWS, WORDS), np.uint64), np.zeros((1, game_table.G_SIZE), np.int32)
     mt, log, program = np.zeros((1, MT_SIZE), np.uint32), np.zeros(LOG_SIZE, np.int64), np.zeros(1, np.uint32)
     one, prop = np.zeros(1, np.int64), rom.prop
+    actions = np.broadcast_to(one, (1,))  # read-only, as `Console.act` makes it
     return [
         (console.mt_seed, (mt[0], 0)),
         (
@@ -77,7 +78,7 @@ def console_calls() -> list[Call]:
         ),
         (
             console.act_all,
-            (state, ram, rom.image, program, prop, log, screen, 0, g, mt, one, 0.0, 1, one),
+            (state, ram, rom.image, program, prop, log, screen, 0, g, mt, actions, 0.0, 1, one),
         ),
     ]
 
