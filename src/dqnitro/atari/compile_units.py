@@ -58,11 +58,11 @@ def console_calls() -> list[Call]:
     from . import console
     from .chips.layout import LOG_SIZE, ROWS, S_SIZE, WORDS
     from .chips.rng import MT_SIZE
-    from .games import game_table, roms
+    from .games import roms, table_language
 
     rom = roms.load("pong")
     state, ram = np.zeros((1, S_SIZE), np.int64), np.zeros((1, 256), np.uint8)
-    screen, g = np.zeros((1, 2, ROWS, WORDS), np.uint64), np.zeros((1, game_table.G_SIZE), np.int32)
+    screen, g = np.zeros((1, 2, ROWS, WORDS), np.uint64), np.zeros((1, table_language.G_SIZE), np.int32)
     mt, log, program = np.zeros((1, MT_SIZE), np.uint32), np.zeros(LOG_SIZE, np.int64), np.zeros(1, np.uint32)
     one, prop = np.zeros(1, np.int64), rom.prop
     actions = np.broadcast_to(one, (1,))  # read-only, as `Console.act` makes it

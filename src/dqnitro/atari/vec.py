@@ -23,7 +23,7 @@ from gymnasium.vector.utils import batch_space
 
 from .chips.cpu_predecode import predecode
 from .games import game_table, roms
-from .jit.parallel_compile import cores
+from .jit.parallel_compile import usable_cores
 from .jit.target import CHECKED
 from .vector import agent_step, worker
 from .vector.batch import Batch, Buffers, Serial, Todo
@@ -102,7 +102,9 @@ class AtariVec(VectorEnv):
 
         self._scratch = [
             make_scratch(self._shared.plan, self._shared.luts)
-            for _ in range(min(num_threads or cores(), self.batch_size) + 1)  # each thread has one, and the caller
+            for _ in range(
+                min(num_threads or usable_cores(), self.batch_size) + 1
+            )  # each thread has one, and the caller
         ]
         self._first_core = thread_affinity_offset
         # batches under way at a time: no two of them with the same console

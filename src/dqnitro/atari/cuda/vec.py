@@ -18,7 +18,7 @@ from gymnasium.vector.utils import batch_space
 from ..chips import layout
 from ..chips.cpu_predecode import predecode
 from ..chips.rng import MT_SIZE
-from ..games import game_table, roms
+from ..games import game_table, roms, table_language
 from ..observation import resize_plan
 from ..vector import agent_step
 from ..vector.arrays import Shared
@@ -30,11 +30,11 @@ from .microcode import microcode
 from .observation import MOST_TAPS
 
 LANES = 32
-WORDS_OF_MASKS = 18  # see target_cuda
+WORDS_OF_MASKS = 18  # see cuda/target.py
 WARPS_PER_PROCESSOR = 8  # of consoles that are alone in their warp, or nearly
 WARPS_TOGETHER = 4  # in a block, where warps are full
 SHOW_THREADS = 256
-TOGETHER_FROM = 4  # consoles in a warp, for which `phases` is the quicker loop
+TOGETHER_FROM = 4  # consoles in a warp, from which `cpu_warp` is the quicker loop
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
 ARRAYS = (
     "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
@@ -148,7 +148,7 @@ class CudaVec(VectorEnv):
             "ram": ((groups, 256, LANES), u8),
             "log": ((groups, layout.LOG_SIZE, LANES), i64),
             "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
-            "rules": ((n, game_table.G_SIZE), i32),
+            "rules": ((n, table_language.G_SIZE), i32),
             "rng_actions": ((n, MT_SIZE), i32),
             "rng_machine": ((n, MT_SIZE), i32),
             "rng_noops": ((n, MT_SIZE), i32),
@@ -268,7 +268,7 @@ class CudaVec(VectorEnv):
     @property
     def game_over(self) -> Any:
         """The game, not only a life, has ended."""
-        return self._tensors["rules"][:, game_table.G_TERMINAL] != 0
+        return self._tensors["rules"][:, table_language.G_TERMINAL] != 0
 
     def _info(self) -> dict[str, Any]:
         r = self._tensors["results"]

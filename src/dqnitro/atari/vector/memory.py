@@ -10,7 +10,7 @@ import numpy as np
 
 from ..chips import layout
 from ..chips.rng import MT_SIZE
-from ..games import game_table, roms
+from ..games import roms, table_language
 from ..observation import palette, resize, resize_plan
 from . import agent_step, screen_store
 from .arrays import Memory, Scratch, Shared
@@ -21,7 +21,7 @@ from .reset_cache import make_start
 _UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
 
 
-def make_shared(options: VecOptions, game: game_table.Game, rom: roms.Rom, program: np.ndarray) -> Shared:
+def make_shared(options: VecOptions, game: table_language.Game, rom: roms.Rom, program: np.ndarray) -> Shared:
     """`program`: the predecoded ROM."""
     prop = rom.prop.copy()
     prop[layout.P_PADDLE_MAX] = game.paddle_max
@@ -44,7 +44,7 @@ def make_shared(options: VecOptions, game: game_table.Game, rom: roms.Rom, progr
     )
 
 
-def keeps_screens(shared: Shared, game: game_table.Game) -> bool:
+def keeps_screens(shared: Shared, game: table_language.Game) -> bool:
     """Whether the game needs its consoles to keep their screens, see `screen_store`."""
     return bool(shared.prop[layout.P_ALWAYS_DRAW]) or game.name in _UNFINISHED_AT_START
 
@@ -55,7 +55,7 @@ def make_memory(n: int, height: int, options: VecOptions, keeps: bool) -> Memory
     return Memory(
         state=np.zeros((n, layout.S_SIZE), np.int64),
         ram=np.zeros((n, 256), np.uint8),
-        rules=np.zeros((n, game_table.G_SIZE), np.int32),
+        rules=np.zeros((n, table_language.G_SIZE), np.int32),
         rng_actions=np.zeros((n, MT_SIZE), np.uint32),
         rng_machine=np.zeros((rest, MT_SIZE), np.uint32),
         rng_noops=np.zeros((rest, MT_SIZE), np.uint32),

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, Space
 from gymnasium.vector import AutoresetMode
 
-from ..games import game_table
+from ..games import game_table, table_language
 from . import agent_step
 from .joystick import stick_space
 
@@ -75,16 +75,16 @@ class VecOptions:
         """Of one environment."""
         return (self.stack_num, self.img_height, self.img_width) + (() if self.grayscale else (3,))
 
-    def action_set(self, game: game_table.Game) -> np.ndarray:
+    def action_set(self, game: table_language.Game) -> np.ndarray:
         """The console's actions, by the number that an agent gives them."""
         legal = [a for a in range(18) if game_table.LEGAL[game.id] >> a & 1]
         return np.array(legal if self.full_action_space or self.continuous else game.actions, np.int64)
 
-    def action_space(self, game: game_table.Game) -> Space[Any]:
+    def action_space(self, game: table_language.Game) -> Space[Any]:
         """Of one environment."""
         return stick_space() if self.continuous else Discrete(len(self.action_set(game)))
 
-    def numbers(self, game: game_table.Game) -> np.ndarray:
+    def numbers(self, game: table_language.Game) -> np.ndarray:
         """The options as compiled code reads them: `O_...` of `agent_step`."""
         values = {
             agent_step.O_GAME: game.id,
@@ -92,7 +92,7 @@ class VecOptions:
             agent_step.O_STACK: self.stack_num,
             agent_step.O_POOL: self.maxpool,
             agent_step.O_NOOPS: self.noop_max,
-            agent_step.O_FIRE: self.use_fire_reset and game_table.FIRE in self.action_set(game),
+            agent_step.O_FIRE: self.use_fire_reset and table_language.FIRE in self.action_set(game),
             agent_step.O_EPISODIC: self.episodic_life,
             agent_step.O_LIFE_FLAG: self.life_loss_info,
             agent_step.O_CLIP: self.reward_clipping,
