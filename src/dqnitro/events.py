@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Protocol
 
+from dqnitro.agent import PHASES, Agent, Tick
 from dqnitro.clock import Every
 from dqnitro.envs.base import GameEnd
-from dqnitro.loop import PHASES, Agent, Tick
 
 SMOOTHING = 0.98  # of avg_reward and avg_loss, as in Lapan's book
 LOSS_EVERY_UPDATES = 100

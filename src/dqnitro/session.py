@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro import checkpoint
+from dqnitro.agent import Agent, Tick
 from dqnitro.clock import Every
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink
 from dqnitro.files import now_text
-from dqnitro.loop import Agent, Tick, get_state, set_state
 from dqnitro.run import make_run
 from dqnitro.run_folder import RunFolder
 from dqnitro.signals import Signals
@@ -102,7 +102,7 @@ def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **cha
     agent, ticks = make_run(config)
     try:
         try:
-            set_state(agent, arrays, manifest)
+            agent.set_state(arrays, manifest)
         except (KeyError, ValueError, RuntimeError, TypeError) as e:
             raise CheckpointError(
                 f"{folder.path}: the checkpoint does not fit its config ({type(e).__name__}: {e})"
@@ -142,7 +142,7 @@ def _run(
     def save() -> None:
         if folder is None or jsonl is None:
             return
-        arrays, record = get_state(agent)
+        arrays, record = agent.get_state()
         record |= {
             "config": agent.config.to_dict(),
             "tally": tally.get_state(),

@@ -7,7 +7,6 @@ import torch
 import fakes_envs
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.loop import get_state, set_state
 from dqnitro.run import RUNNERS, make_run
 from fakes_player import in_threads
 
@@ -58,11 +57,11 @@ def test_two_runs_of_one_config_are_equal(config):
 
 def test_a_state_taken_between_two_ticks_goes_on_in_a_fresh_agent(config):
     agent, ticks, _ = played(config, 15)
-    arrays, record = get_state(agent)
+    arrays, record = agent.get_state()
     arrays = {group: {k: np.asarray(v).copy() for k, v in values.items()} for group, values in arrays.items()}
     went_on = [next(ticks) for _ in range(15)]
     other, others = make_run(config)
-    set_state(other, arrays, record)
+    other.set_state(arrays, record)
     again = [next(others) for _ in range(15)]
     assert [(t.steps, t.updates, t.ends) for t in went_on] == [(t.steps, t.updates, t.ends) for t in again]
     assert all(torch.equal(x, y) for x, y in zip(weights(agent), weights(other), strict=True))

@@ -25,8 +25,8 @@ def test_it_acts_on_what_its_environments_show():
     try:
         for _ in range(120):
             next(ticks)
-            part, player = agent.parts[agent.turn], agent.players[agent.turn]
-            part.ring.see(player.obs[:, -1], part.age)  # as `choose` begins
+            group, player = agent.groups[agent.turn], agent.players[agent.turn]
+            group.ring.see(player.obs[:, -1], group.age)  # as `choose` begins
             agent.acting.refresh(agent.turn)  # the plain pass has only the newest weights
             plain = agent._act(agent.learner.online, player.obs).squeeze(-1)
             torch.testing.assert_close(agent.values(agent.turn), plain.float(), rtol=0, atol=1e-2)

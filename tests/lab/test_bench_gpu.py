@@ -140,7 +140,7 @@ def test_a_rate_of_learning_is_of_real_updates(monkeypatch):
     updates, loss = int(agent.report[1]), float(agent.report[3])
     assert value > 0 and updates >= 3 and loss > 0 and int(agent.report[4]) < 0
     assert not any(torch.equal(a, b) for a, b in zip(before, agent.learner.online.parameters(), strict=True))
-    assert bool((agent.ring.frames.float().std() > 50).all()) and int(agent.parts[0].filled) == agent.ring.slots
+    assert bool((agent.ring.frames.float().std() > 50).all()) and int(agent.groups[0].filled) == agent.ring.slots
 
 
 def test_the_whole_table_and_the_page_that_shows_it(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from dqnitro.lab.advice import PARTS, SETTINGS, advise, at_most, learning_share,
 from dqnitro.lab.profile import profile, run_for, settled, tree_lines
 from dqnitro.lab.spans import ANNOTATION, WATCHED, Node, Others, Spans, watch
 from dqnitro.ladder import RUNGS
-from dqnitro.loop import loop, make_agent
+from dqnitro.run.inline import loop, make_agent
 
 
 def small(**changes):

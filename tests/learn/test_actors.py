@@ -8,7 +8,7 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.learn.actors import CopiedNetwork
-from dqnitro.loop import resolve_device
+from dqnitro.run.build import resolve_device
 from dqnitro.session import train
 
 fakes_envs.register()

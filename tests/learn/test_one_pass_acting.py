@@ -15,8 +15,8 @@ from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
 from dqnitro.learn.cpu.patch_dedup import PatchDedup
 from dqnitro.learn.transforms import wrap
-from dqnitro.loop import get_state, make_agent, set_state
-from dqnitro.loop import loop as ticks_of
+from dqnitro.run.inline import loop as ticks_of
+from dqnitro.run.inline import make_agent
 from dqnitro.session import train
 
 fakes_envs.register()
@@ -147,10 +147,10 @@ def test_a_run_that_was_saved_between_two_ticks_goes_on_as_if_it_was_not(steps_p
     config = with_it(CATCH.replace(wrappers=FAST, double=True, steps_per_update=steps_per_update))
     whole = Tape(config)
     whole.run(ticks)
-    arrays, record = copy.deepcopy(get_state(whole.agent))
+    arrays, record = copy.deepcopy(whole.agent.get_state())
     arrays["learner"] = {k: v.numpy() for k, v in arrays["learner"].items()}  # as a file holds them
     again = Tape(config)
-    set_state(again.agent, arrays, record)
+    again.agent.set_state(arrays, record)
     assert whole.run(25) == again.run(25) and whole.rows[ticks:] == again.rows
     pairs = zip(whole.agent.learner.online.parameters(), again.agent.learner.online.parameters(), strict=True)
     assert all(torch.equal(x, y) for x, y in pairs)

@@ -13,7 +13,7 @@ from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
 from dqnitro.learn.optimizer_step import PlainStep, ScaledStep
 from dqnitro.learn.transforms import wrap
-from dqnitro.loop import make_agent
+from dqnitro.run.inline import make_agent
 from dqnitro.session import train
 
 fakes_envs.register()

@@ -1,4 +1,4 @@
-"""The device runner without a GPU: the same parts, called one after the other on a stand-in for the machines."""
+"""The device runner without a GPU: the same pieces, called one after the other on a simple game in place of the consoles."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GAME = 6  # steps of a game
 class Catch:
     """n games of `GAME` steps: a bright bar is on the left or on the right; action 1 is right for right, 0 for left.
 
-    Like machines on a card: a finished game is away until the next graph begins, then its next game is started, and the
+    Like consoles on a GPU: a finished game is away until the next graph begins, then its next game is started, and the
     graph after that it is back.
     """
 
@@ -63,7 +63,18 @@ class Catch:
         self.away[self.away == 2] = 3
 
     def outcome(self):
-        return self._reward, self._over, torch.zeros_like(self._over), self._over
+        return self._reward, self._over, torch.zeros_like(self._over)
+
+    def ended(self):
+        return self._over
+
+    def get_state(self):
+        return {}
+
+    def set_state(self, state):
+        assert not state
+
+    def close(self): ...
 
 
 def config(**changes) -> Config:
@@ -77,7 +88,7 @@ def config(**changes) -> Config:
 
 def agent(c: Config) -> DeviceAgent:
     torch.manual_seed(c.seed)
-    return DeviceAgent(c, torch.device("cpu"), [Catch(c.n_envs)])
+    return DeviceAgent(c, torch.device("cpu"), Catch(c.n_envs))
 
 
 def ticks(a: DeviceAgent):
@@ -87,7 +98,7 @@ def ticks(a: DeviceAgent):
 def test_steps_games_and_updates_are_counted():
     a = agent(config())
     seen = list(itertools.islice(ticks(a), 40))
-    assert seen[-1].steps == a.player.played  # machines that were away did not step
+    assert seen[-1].steps == a.player.played  # environments that were away did not step
     games = [end for tick in seen for end in tick.ends]
     assert games and all(end.steps == GAME and -GAME <= end.score <= GAME for end in games)
     # one update for every four vector-step decisions after the fill, counted in vector steps
@@ -120,7 +131,7 @@ def numbers(run, n: int) -> list[tuple]:
 # stopped well after the fill, before it is complete, and between two updates
 @pytest.mark.parametrize(("behind", "steps_per_update", "stop_at"), [(0, 16.0, 8), (1, 16.0, 1), (1, 40.0, 9)])
 def test_a_saved_run_goes_on_as_if_it_had_not_stopped(behind, steps_per_update, stop_at):
-    """With `behind` 1, as on a card, a graph is under way when the run is saved: its games must not be lost."""
+    """With `behind` 1, as on a GPU, a graph is under way when the run is saved: its games must not be lost."""
     c = config(steps_per_update=steps_per_update, first_fill_steps=60)
     whole = agent(c)
     whole.behind = behind
@@ -131,7 +142,7 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(behind, steps_per_update, 
     first = numbers(ticks(a), stop_at)
     arrays, record = a.get_state()
     b = agent(c)
-    b.behind, b.players = behind, a.players  # the stand-in has no state of its own to save
+    b.behind, b.players = behind, a.players  # this game saves no state of its own
     b.set_state(arrays, json.loads(json.dumps(record)))
     assert first + numbers(ticks(b), 14 - stop_at) == expected
     assert expected[-1][1] > 10 and first[-1][1] < expected[-1][1] and any(ends for *_, ends in expected)

@@ -32,10 +32,10 @@ def test_the_card_sees_what_the_environments_show():
     for _ in range(60):
         next(ticks)
         step = seen[-1]
-        assert np.array_equal(agent.player.obs.numpy(), step.obs_t)
+        assert np.array_equal(agent.players[0].obs.numpy(), step.obs_t)
         ended = np.zeros(8, bool)
         ended[[end.env for end in step.ends]] = True
-        assert np.array_equal(agent.player.away.numpy() != 0, ended)
+        assert np.array_equal(agent.players[0].away.numpy() != 0, ended)
         resets += int(step.reset.sum())
     assert resets > 8
     agent.close()
@@ -48,8 +48,8 @@ def test_the_newest_stacks_of_the_ring_are_the_observations_to_act_on():
     assert ring.deep
     for _ in range(100):  # more than twice around
         next(ticks)
-        ring.see(agent.player.obs[:, -1], agent.age)  # as `choose` begins
-        depth = space_to_depth(agent.player.obs)  # (8, stack, 9, 9, 16)
+        ring.see(agent.players[0].obs[:, -1], agent.age)  # as `choose` begins
+        depth = space_to_depth(agent.players[0].obs)  # (8, stack, 9, 9, 16)
         expected = depth.permute(0, 1, 4, 2, 3).reshape(8, -1, 9, 9)
         assert torch.equal(ring.stacks(ring.head.expand(8), envs), expected)
     agent.close()
@@ -122,18 +122,18 @@ def test_updates_made_together_are_the_updates_made_one_by_one(double, monkeypat
 
     def parameters(sizes):
         agent, ticks = make_run(CATCH.replace(double=double, n_envs=32, steps_per_update=4.0, replay_capacity=32 * 100))
-        assert agent.updates.group == 8 and agent.updates.parts(19) == [8, 8, 1, 1, 1]
+        assert agent.updates.together == 8 and agent.updates.sizes(19) == [8, 8, 1, 1, 1]
         while next(ticks).steps < 390:  # nothing learned yet
             pass
-        part = agent.parts[0]
-        part.head.copy_(agent.ring.head), part.filled.copy_(agent.ring.filled)
-        draws = [agent.ring.draw(32, 3, part.head, part.filled) for _ in range(8)]
+        group = agent.groups[0]
+        group.head.copy_(agent.ring.head), group.filled.copy_(agent.ring.filled)
+        draws = [agent.ring.draw(32, 3, group.head, group.filled) for _ in range(8)]
         for size in sizes:
             taken, draws = draws[:size], draws[size:]
             monkeypatch.setattr(
                 agent.ring, "draw", lambda *_, d=taken: tuple(torch.cat(x) for x in zip(*d, strict=True))
             )
-            agent.updates.run(size)
+            agent.learn(size)
         assert agent.report[1] == 8
         agent.close()
         return [p.detach().clone() for p in agent.learner.online.parameters()]

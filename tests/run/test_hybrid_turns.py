@@ -58,10 +58,10 @@ def test_what_is_learned_from_is_what_the_environments_showed(parts):
     """Every drawn transition, also the newest ones that may be drawn: through ends, cuts and the ring's seam."""
     agent, ticks = make_run(BREAKOUT.replace(env_parts=parts))
     assert len(agent.players) == parts
-    seen, run, ring, newest = record(agent), agent.updates.run, agent.ring, []
+    seen, learn, ring, newest = record(agent), agent.learn, agent.ring, []
 
-    def checked(k, part):
-        readable = agent.parts[part]
+    def checked(updates, k):
+        readable = agent.groups[k]
         head, size = int(readable.head), int(readable.filled.clamp(max=ring.slots - 8)) - 3 - 4
         back = torch.arange(size).repeat_interleave(N)
         env = torch.arange(N).repeat(size)
@@ -91,7 +91,7 @@ def test_what_is_learned_from_is_what_the_environments_showed(parts):
             if bootstrap:
                 assert torch.equal(batch.obs_t[row], blocks(story[first + steps]["obs"]))
         newest.append(moment)
-        run(k, part)
+        learn(updates, k)
 
     choose = agent.choose
 
@@ -100,7 +100,7 @@ def test_what_is_learned_from_is_what_the_environments_showed(parts):
         if k == parts - 1:
             agent.moment = min(len(s) for s in seen) - 1
 
-    agent.updates.run, agent.choose = checked, watched_choose
+    agent.learn, agent.choose = checked, watched_choose
     for tick in ticks:
         if tick.steps > 620:
             break
@@ -209,9 +209,9 @@ def test_a_checkpoint_of_before_there_were_parts_can_be_resumed():
     card = {k: v for k, v in arrays["agent"].items() if k not in ("heads", "readable") and "chance" not in k}
     two, more = make_run(BREAKOUT)
     two.set_state({**arrays, "agent": card}, {k: v for k, v in told.items() if k != "parts"})
-    assert all(int(p.ring.head) == int(one.ring.head) for p in two.parts)
+    assert all(int(p.ring.head) == int(one.ring.head) for p in two.groups)
     shown = np.concatenate([p.obs.numpy() for p in two.players])
-    assert np.array_equal(shown, one.player.obs.numpy())
+    assert np.array_equal(shown, one.players[0].obs.numpy())
     for _ in range(40):
         next(more)
     assert two.clock.steps > one.clock.steps and two.clock.updates > one.clock.updates

@@ -12,8 +12,9 @@ from dqnitro import checkpoint
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
 from dqnitro.errors import ConfigError, PlayerDied
-from dqnitro.loop import learn_owed, make_agent, make_generators, remember
 from dqnitro.run import make_run
+from dqnitro.run.build import make_generators
+from dqnitro.run.inline import learn_owed, make_agent, remember
 from dqnitro.run.processes import remote, slack_ticks, thread_budget
 from dqnitro.run.processes.player import pack_rng, unpack_rng
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 
+from dqnitro.agent import Agent, Tick
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab.advice import advise, learning_share, shares
 from dqnitro.lab.spans import ANNOTATION, Node, Others, Spans, watch
-from dqnitro.loop import Agent, Tick
 from dqnitro.run import make_run
 
 COPIES = frozenset({"aten::copy_", "aten::to", "aten::_to_copy", "aten::clone", "aten::contiguous", "aten::pin_memory"})

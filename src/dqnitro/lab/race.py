@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from dqnitro.agent import PHASES
 from dqnitro.config import Config
 from dqnitro.errors import DivergedError, UserError
 from dqnitro.host import usable_cores
 from dqnitro.lab.interleave import interleave, threads_put_back
 from dqnitro.ladder import fitted
-from dqnitro.loop import PHASES
 from dqnitro.run import make_run
 from dqnitro.signals import Signals
 

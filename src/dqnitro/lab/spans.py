@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from dqnitro.agent import PHASES, Agent
 from dqnitro.envs.turns import parts_of
-from dqnitro.loop import PHASES, Agent
 
 # The words of the tree. A part of the loop -> the span it counts in; what an agent does not have is passed over.
 WATCHED = (

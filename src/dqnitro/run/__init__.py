@@ -1,7 +1,7 @@
 """Runners: who does what where. A runner turns a config into an agent and the ticks of its run.
 
 The session, the lab and the benchmarks call `make_run` and know nothing of what is behind it. Every runner keeps the contract
-of `dqnitro.loop`: the ticks are endless, between two of them the agent is at rest and can be saved with `get_state`, and a
+of `dqnitro.agent`: the ticks are endless, between two of them the agent is at rest and can be saved with `get_state`, and a
 fresh agent takes a saved state with `set_state` before its first tick. `agent.close()` ends whatever was started.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from dqnitro.agent import Agent, Tick
 from dqnitro.config import Config
-from dqnitro.loop import Agent, Tick
 
 Run = tuple[Agent, Iterator[Tick]]
 
 
 def _inline(config: Config) -> Run:
-    """Everything in this process, one after the other: the twin that the others are compared with."""
-    from dqnitro.loop import loop, make_agent
+    """Everything in this process, one after the other: what the others are compared with."""
+    from dqnitro.run.inline import loop, make_agent
 
     agent = make_agent(config)
     return agent, loop(agent)
@@ -34,14 +34,14 @@ def _device(config: Config) -> Run:
     """Games, replay and learner on one GPU."""
     from dqnitro.run.gpu.device import make
 
-    return make(config)  # type: ignore[return-value]  # the same face as an Agent
+    return make(config)
 
 
 def _hybrid(config: Config) -> Run:
     """Games on the CPU's cores, replay and learner on the GPU."""
     from dqnitro.run.gpu.hybrid import make
 
-    return make(config)  # type: ignore[return-value]
+    return make(config)
 
 
 # Each entry imports what it needs itself: choosing one runner must not cost the imports of all.

@@ -75,10 +75,10 @@ def clocked(work: Callable[[], object], amount: Callable[[], float], device: tor
 def make_machines(game: str, n: int, device: torch.device) -> Any:
     """CannotRun where the card, or its memory, is not enough."""
     from dqnitro.atari.cuda.build import CudaUnavailable
-    from dqnitro.run.gpu.cuda_envs import Machines
+    from dqnitro.run.gpu.cuda_envs import CudaEnvs
 
     try:
-        return Machines(Config(env_id=game, n_envs=n, first_fill_steps=32, replay_capacity=16 * n), device)
+        return CudaEnvs(Config(env_id=game, n_envs=n, first_fill_steps=32, replay_capacity=16 * n), device)
     except (CudaUnavailable, torch.OutOfMemoryError) as e:
         raise CannotRun(str(e).split(" hint:")[0].splitlines()[0]) from None
 
@@ -148,7 +148,7 @@ def bench_machines(
 
 def _close(machines: Any) -> None:
     with contextlib.suppress(AttributeError):
-        machines.vec.close()
+        machines.close()
 
 
 # ---- the learner
@@ -189,9 +189,10 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
     """Whole updates of the device runner: draw, gather, loss, backward, optimiser; on a card several in one graph."""
     from dqnitro.run.gpu.device import DeviceAgent
 
-    agent = DeviceAgent(config, device, [NoGames(config, n_actions, device)])
+    nobody: Any = NoGames(config, n_actions, device)
+    agent = DeviceAgent(config, device, nobody)
     fill(agent.ring, n_actions)
-    agent.parts[0].filled.copy_(agent.ring.filled)
+    agent.groups[0].filled.copy_(agent.ring.filled)
     together, learned = MOST_TOGETHER if device.type == "cuda" else 1, 0.0
 
     start: Callable[[], None] = functools.partial(agent.learn, together)

@@ -27,7 +27,7 @@ def ours(config: Config) -> Callable[[float], float]:
     """Samples a second of our loop, environment steps and all."""
     import torch
 
-    from dqnitro.loop import loop, make_agent
+    from dqnitro.run.inline import loop, make_agent
 
     with threads_put_back():
         agent = make_agent(

@@ -1,6 +1,9 @@
-"""The machines of the `device` runner: a `CudaVec` whose steps and starts of games are launched apart."""
+"""The environments of the `device` runner: consoles on the GPU whose steps and starts of games are launched apart."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -9,8 +12,8 @@ from dqnitro.config import Config
 from dqnitro.envs.ale import vector_options
 
 
-class Machines:
-    """What the runner needs of machines on a card; `CudaVec` behind it, or a stand-in in tests."""
+class CudaEnvs:
+    """What the runner needs of consoles on a GPU, with a `CudaVec` behind it."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
         from dqnitro.atari.cuda.vec import CudaVec
@@ -40,14 +43,25 @@ class Machines:
         self.vec.launch_step()
 
     def admit(self) -> None:
-        """Machines come back from the start of a game; their observation is its first."""
+        """Consoles come back from the start of a game; their observation is its first."""
         self.vec.launch_admit()
         self.vec.launch_show()
 
     def begin_games(self) -> None:
         self.vec.launch_starts()
 
-    def outcome(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Reward, end of the episode for learning, cut off by a limit, end of the game."""
-        v = self.vec
-        return v.rewards.float(), v.terminated, v.truncated, v.game_over | v.truncated
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.vec.rewards.float(), self.vec.terminated, self.vec.truncated
+
+    def ended(self) -> Tensor:
+        """Whose game ended with the last step: by its rules, or cut off by a limit."""
+        return self.vec.game_over | self.vec.truncated
+
+    def get_state(self) -> Mapping[str, Any]:
+        return self.vec.get_state()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        self.vec.set_state(dict(state))
+
+    def close(self) -> None:
+        self.vec.close()

@@ -1,4 +1,4 @@
-"""Parts of the environments that take turns: what is known of each, and with which weights it acts."""
+"""Groups of environments that take turns: what is known of each, and with which weights it acts."""
 
 from __future__ import annotations
 
@@ -8,37 +8,34 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from dqnitro.replay.gpu_ring import Ring
+
 if TYPE_CHECKING:
     from dqnitro.learn.gpu.fused_update import OwnKernels
-    from dqnitro.replay.gpu_ring import Ring
-    from dqnitro.run.gpu.device import DeviceAgent
 
 
-class Part:
-    """Environments that choose and play together, from number `first` on: what is known of them, as views of the agent's tensors."""
+class Group:
+    """Environments that choose and play together. `ring` is their part of the ring; the rest are views of the agent's tensors."""
 
-    def __init__(self, agent: DeviceAgent, ring: Ring) -> None:
-        self.ring, self.first = ring, ring.first
+    def __init__(self, ring: Ring, age: Tensor, was_away: Tensor) -> None:
         mine = slice(ring.first, ring.first + ring.n)
-        self.age, self.score, self.length = agent.age[mine], agent.score[mine], agent.length[mine]
-        self.was_away = agent.was_away[mine]
-        self.numbers = torch.arange(mine.start, mine.stop, device=agent.device).float()
-        # What the updates that follow its choice may read: up to here all parts have looked.
-        self.head, self.filled = agent.ring.head.clone(), agent.ring.filled.clone()
+        self.ring, self.age, self.was_away = ring, age[mine], was_away[mine]
+        # What the updates that follow its choice may read: up to here all groups have looked.
+        self.head, self.filled = ring.head.clone(), ring.filled.clone()
 
 
 class Acting:
-    """`weights[k]` are what part k acts with: a network, or what `own-kernels` has packed of one.
+    """`weights[k]` are what group k acts with: a network, or what `own-kernels` has packed of one.
 
-    One part acts with the learner's own. Several have a copy each, taken after the updates that follow their turn: while one part
+    One group acts with the learner's own. Several have a copy each, taken after the updates that follow their turn: while one group
     chooses, the updates that were started after another's turn may go on.
     """
 
-    def __init__(self, online: nn.Module, own: OwnKernels | None, parts: int) -> None:
+    def __init__(self, online: nn.Module, own: OwnKernels | None, groups: int) -> None:
         self._live: Any = online if own is None else own.weights
         self.weights: list[Any] = [self._live]
-        if parts > 1:
-            self.weights = [copy.deepcopy(online) if own is None else own.copy_weights() for _ in range(parts)]
+        if groups > 1:
+            self.weights = [copy.deepcopy(online) if own is None else own.copy_weights() for _ in range(groups)]
 
     def _tensors(self, weights: Any) -> list[Tensor]:
         if isinstance(weights, nn.Module):
@@ -47,7 +44,7 @@ class Acting:
 
     @torch.no_grad()
     def refresh(self, k: int) -> None:
-        """Part k acts with the newest weights."""
+        """Group k acts with the newest weights."""
         if self.weights[k] is not self._live:
             for mine, newest in zip(self._tensors(self.weights[k]), self._tensors(self._live), strict=True):
                 mine.copy_(newest)

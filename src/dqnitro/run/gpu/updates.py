@@ -18,24 +18,24 @@ from dqnitro.requirements import MOST_TOGETHER, own_kernels_need
 
 if TYPE_CHECKING:
     from dqnitro.learn.gpu.fused_update import OwnKernels
-    from dqnitro.run.gpu.device import DeviceAgent
+    from dqnitro.run.gpu.agent import GpuAgent
 
 
 class Updates:
     """What an agent's `learn` does."""
 
-    def __init__(self, agent: DeviceAgent) -> None:
+    def __init__(self, agent: GpuAgent) -> None:
         self.agent = a = agent
         c, learner, ring = a.config, a.learner, a.ring
         # Compiled code knows its sizes: groups of one size (what a part's step owes), and single updates for what is left.
-        self.group = max(1, min(MOST_TOGETHER, int(c.n_envs / len(a.players) / c.steps_per_update)))
+        self.together = max(1, min(MOST_TOGETHER, int(c.n_envs / len(a.players) / c.steps_per_update)))
         self.own: OwnKernels | None = None
         if "own-kernels" in c.wrappers:
             if why := own_kernels_need(c):
                 raise ConfigError(f"wrapper own-kernels: {why}", "use --without own-kernels")
             from dqnitro.learn.gpu.fused_update import OwnKernels
 
-            self.own = OwnKernels(c, learner, ring, a.players[0].n_actions, self.group)
+            self.own = OwnKernels(c, learner, ring, a.players[0].n_actions, self.together)
             return
 
         def target_values(frames: Tensor, seen: Tensor) -> Tensor:
@@ -60,13 +60,13 @@ class Updates:
                 group["fused"], group["foreach"] = False, True
             learner._optimizer.step = torch.compile(learner._optimizer.step)
 
-    def parts(self, k: int) -> list[int]:
-        """k updates as groups."""
-        return [self.group] * (k // self.group) + [1] * (k % self.group)
+    def sizes(self, k: int) -> list[int]:
+        """k updates, as how many are drawn together."""
+        return [self.together] * (k // self.together) + [1] * (k % self.together)
 
-    def run(self, k: int, part: int = -1) -> None:
-        """k updates on what that part's choice has left to read; nothing here waits for the card."""
-        a, readable = self.agent, self.agent.parts[part]
+    def run(self, k: int, group: int = -1) -> None:
+        """k updates on what that group's choice has left to read; nothing here waits for the GPU."""
+        a, readable = self.agent, self.agent.groups[group]
         c, learner, size = a.config, a.learner, a.config.batch_size
         t, env = a.ring.draw(k * size, c.n_step, readable.head, readable.filled, a.chances.get("learn"))
         if self.own is not None:

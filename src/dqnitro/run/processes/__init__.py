@@ -10,9 +10,11 @@ from collections.abc import Iterator
 
 import torch
 
+from dqnitro.agent import Tick
 from dqnitro.config import Config
 from dqnitro.host import usable_cores
-from dqnitro.loop import Agent, Tick, learn_owed, make_agent, remember, resolve_device
+from dqnitro.run.build import resolve_device
+from dqnitro.run.inline import InlineAgent, learn_owed, make_agent, remember
 from dqnitro.run.processes.player import unpack_rng
 from dqnitro.run.processes.remote import RemotePlayer
 
@@ -35,7 +37,7 @@ def thread_budget(config: Config, cores: int, torch_threads: int, on_gpu: bool) 
     return trainer, max(1, min(torch_threads, cores - trainer))
 
 
-def make(config: Config) -> tuple[Agent, Iterator[Tick]]:
+def make(config: Config) -> tuple[InlineAgent, Iterator[Tick]]:
     """Start the player and build the trainer around it."""
     device = resolve_device(config.device)
     before, cores = torch.get_num_threads(), usable_cores()
@@ -54,7 +56,7 @@ def make(config: Config) -> tuple[Agent, Iterator[Tick]]:
     return agent, ticks(agent, player)
 
 
-def ticks(a: Agent, player: RemotePlayer) -> Iterator[Tick]:
+def ticks(a: InlineAgent, player: RemotePlayer) -> Iterator[Tick]:
     """The loop of the trainer. Phase `act` is handing the weights over, `env` is waiting for the player."""
     clock, phases = a.clock, a.phases
     while True:

@@ -28,7 +28,8 @@ from dqnitro.envs.base import Envs, EnvSpec
 from dqnitro.errors import UserError
 from dqnitro.learn.learner import build_network, head_spec
 from dqnitro.learn.transforms import wrap
-from dqnitro.loop import choose_actions, make_clock, make_generators
+from dqnitro.run.build import make_clock, make_generators
+from dqnitro.run.inline import choose_actions
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 
 # Messages are one letter and, where there is more to say, bytes behind it.

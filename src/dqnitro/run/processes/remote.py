@@ -26,6 +26,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.errors import ConfigError, PlayerDied, UserError
 from dqnitro.learn.learner import Learner
+from dqnitro.run.build import make_generators
 from dqnitro.run.processes import player as child
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 from dqnitro.run.processes.spawn import check_memory, exit_text, gym_spec, quiet_birth
@@ -307,8 +308,6 @@ class RemotePlayer:
 
     def reset(self) -> np.ndarray:
         """Begin every environment's first game."""
-        from dqnitro.loop import make_generators
-
         n = self.spec.n_envs
         self._rng = child.pack_rng(make_generators(self._config.seed)[0])
         self._pending, self._steps = np.zeros(n, bool), 0

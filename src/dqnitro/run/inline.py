@@ -1,57 +1,33 @@
-"""The loop: act, send, learn what is owed, receive, remember. A generator; everything else consumes it."""
+"""The `inline` runner: everything in this process, one after the other. What the other runners are compared with.
+
+The loop is a generator: act, send, learn what is owed, receive, remember. Everything else consumes it.
+"""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dqnitro.agent import Phases, State, Tick
 from dqnitro.clock import Clock
 from dqnitro.config import Config
-from dqnitro.envs.base import Envs, GameEnd, Step
+from dqnitro.envs.base import Envs, Step
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.learner import Learner
 from dqnitro.process_setup import keep_freed_memory
 from dqnitro.replay.base import Replay, Sample
-
-PHASES = ("act", "env", "sample", "learn", "store")
-
-
-class Tick(NamedTuple):
-    """What one vector step did."""
-
-    steps: int  # decisions so far, over all environments
-    updates: int
-    epsilon: float
-    loss: Tensor | None  # of the last update in this tick; reading it synchronises a GPU
-    ends: tuple[GameEnd, ...]
+from dqnitro.run.build import make_clock, make_generators, resolve_device
 
 
 @dataclass
-class Phases:
-    """Seconds per phase. Two reads of a clock and an addition a phase: under 1 microsecond."""
-
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    _last: float = 0.0
-
-    def begin(self) -> None:
-        self._last = time.perf_counter()
-
-    def end(self, phase: str) -> None:
-        now = time.perf_counter()
-        self.seconds[phase] += now - self._last
-        self._last = now
-
-
-@dataclass
-class Agent:
-    """All that a run is at one moment: parts, clock, generators, and the observation to act on next."""
+class InlineAgent:
+    """All that a run is at one moment: environments, replay, learner, clock, generators, and the observation to act on next."""
 
     config: Config
     envs: Envs
@@ -69,6 +45,34 @@ class Agent:
         return choose_actions(
             self.rng_act, self.clock.epsilon(), self.pending, n_actions, lambda: self.learner.greedy(self.obs)
         )
+
+    def get_state(self) -> State:
+        """Everything that decides how the run goes on."""
+        arrays: dict[str, Mapping[str, Any]] = {
+            "learner": self.learner.get_state(),
+            "replay": self.replay.get_state(),
+            "envs": self.envs.get_state(),
+            "agent": {"obs": self.obs, "pending": self.pending, "torch_rng": torch.get_rng_state().numpy()},
+        }
+        record = {
+            "clock": self.clock.get_state(),
+            "rng_act": json.loads(json.dumps(self.rng_act.bit_generator.state)),
+            "rng_replay": json.loads(json.dumps(self.rng_replay.bit_generator.state)),
+            "phases": dict(self.phases.seconds),
+        }
+        return arrays, record
+
+    def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+        """The inverse of `get_state`."""
+        self.learner.set_state({k: torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()})
+        self.replay.set_state(arrays["replay"])
+        self.obs = self.envs.set_state(arrays["envs"])
+        self.pending = np.array(arrays["agent"]["pending"])
+        torch.set_rng_state(torch.from_numpy(np.array(arrays["agent"]["torch_rng"])))
+        self.clock.set_state(record["clock"])
+        self.rng_act.bit_generator.state = record["rng_act"]
+        self.rng_replay.bit_generator.state = record["rng_replay"]
+        self.phases.seconds.update(record["phases"])
 
     def close(self) -> None:
         self.envs.close()
@@ -88,7 +92,7 @@ def choose_actions(
     return actions
 
 
-def next_sample(a: Agent) -> Sample:
+def next_sample(a: InlineAgent) -> Sample:
     """The batch of the update that is owed next, with the target network that it is to see."""
     if a.clock.owes_sync():
         a.learner.sync_target()
@@ -98,7 +102,7 @@ def next_sample(a: Agent) -> Sample:
     return sample
 
 
-def begin_update(a: Agent) -> Sample | None:
+def begin_update(a: InlineAgent) -> Sample | None:
     """Where actions are chosen in the update's pass: make that pass, if an update is owed. `learn_owed` goes on with it.
 
     The update of a tick learns from what was there before its step, with the weights that choose its actions: nothing that it
@@ -112,7 +116,7 @@ def begin_update(a: Agent) -> Sample | None:
     return sample
 
 
-def learn_owed(a: Agent, begun: Sample | None = None) -> tuple[Tensor | None, DivergedError | None]:
+def learn_owed(a: InlineAgent, begun: Sample | None = None) -> tuple[Tensor | None, DivergedError | None]:
     """Every update that is owed; the last one's loss. An update that diverged is returned, not raised.
 
     Only at rest can the agent be saved, so the tick is finished first.
@@ -130,7 +134,7 @@ def learn_owed(a: Agent, begun: Sample | None = None) -> tuple[Tensor | None, Di
     return loss, None
 
 
-def remember(a: Agent, actions: np.ndarray, step: Step) -> None:
+def remember(a: InlineAgent, actions: np.ndarray, step: Step) -> None:
     """Take a finished vector step into the replay and the clock."""
     a.replay.add(actions, step)
     a.obs = step.obs_t
@@ -140,7 +144,7 @@ def remember(a: Agent, actions: np.ndarray, step: Step) -> None:
     a.phases.end("store")
 
 
-def loop(agent: Agent) -> Iterator[Tick]:
+def loop(agent: InlineAgent) -> Iterator[Tick]:
     """Endless: the consumer decides when to stop. Between two ticks the agent is at rest and may be saved."""
     a, clock, phases = agent, agent.clock, agent.phases
     while True:
@@ -160,35 +164,7 @@ def loop(agent: Agent) -> Iterator[Tick]:
         yield Tick(clock.steps, clock.updates, epsilon, loss, step.ends)
 
 
-def resolve_device(name: str, option: str = "--device") -> str:
-    """`auto` becomes cuda or cpu; a GPU that is not there is an error now, not a traceback later."""
-    has = torch.cuda.is_available()
-    if name == "auto":
-        return "cuda" if has else "cpu"
-    if name.startswith("cuda") and not has:
-        raise ConfigError(
-            f"{option} {name}: this torch ({torch.__version__}) sees no CUDA device",
-            f"use {option} cpu, or `dqnitro env` to see why",
-        )
-    if name.startswith("cuda:") and name[5:] not in (names := [str(i) for i in range(torch.cuda.device_count())]):
-        raise ConfigError(f"{option} {name}: there is no such GPU", f"their numbers are {', '.join(names)}")
-    return name
-
-
-def make_clock(c: Config) -> Clock:
-    return Clock(
-        c.first_fill_steps, c.steps_per_update, c.target_sync_steps, c.epsilon_start, c.epsilon_end,
-        c.epsilon_decay_steps, c.priority_beta, c.priority_beta_steps,
-    )  # fmt: skip
-
-
-def make_generators(seed: int) -> tuple[np.random.Generator, np.random.Generator]:
-    """Of the actions, and of the replay's samples."""
-    act, sample = (np.random.Generator(np.random.PCG64(s)) for s in np.random.SeedSequence(seed).spawn(2))
-    return act, sample
-
-
-def make_agent(config: Config, envs: Envs | None = None) -> Agent:
+def make_agent(config: Config, envs: Envs | None = None) -> InlineAgent:
     """Build everything a config asks for, ready for its first step. Compiling happens here, before any clock runs.
 
     `envs` are the config's environments where somebody else plays them; they are closed if the rest cannot be built.
@@ -217,39 +193,4 @@ def make_agent(config: Config, envs: Envs | None = None) -> Agent:
         envs.close()
         raise
     pending = np.zeros(config.n_envs, bool)
-    return Agent(config, envs, replay, learner, make_clock(config), *make_generators(config.seed), obs, pending)
-
-
-def get_state(agent: Agent) -> tuple[dict[str, Mapping[str, Any]], dict[str, Any]]:
-    """Everything that decides how the run goes on: named groups of arrays, and a small JSON-ready record."""
-    if not isinstance(agent, Agent):  # a runner's own kind
-        return agent.get_state()
-    arrays: dict[str, Mapping[str, Any]] = {
-        "learner": agent.learner.get_state(),
-        "replay": agent.replay.get_state(),
-        "envs": agent.envs.get_state(),
-        "agent": {"obs": agent.obs, "pending": agent.pending, "torch_rng": torch.get_rng_state().numpy()},
-    }
-    record = {
-        "clock": agent.clock.get_state(),
-        "rng_act": json.loads(json.dumps(agent.rng_act.bit_generator.state)),
-        "rng_replay": json.loads(json.dumps(agent.rng_replay.bit_generator.state)),
-        "phases": dict(agent.phases.seconds),
-    }
-    return arrays, record
-
-
-def set_state(agent: Agent, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
-    """The inverse of `get_state`, on an agent made from the same config."""
-    if not isinstance(agent, Agent):
-        agent.set_state(arrays, record)
-        return
-    agent.learner.set_state({k: torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()})
-    agent.replay.set_state(arrays["replay"])
-    agent.obs = agent.envs.set_state(arrays["envs"])
-    agent.pending = np.array(arrays["agent"]["pending"])
-    torch.set_rng_state(torch.from_numpy(np.array(arrays["agent"]["torch_rng"])))
-    agent.clock.set_state(record["clock"])
-    agent.rng_act.bit_generator.state = record["rng_act"]
-    agent.rng_replay.bit_generator.state = record["rng_replay"]
-    agent.phases.seconds.update(record["phases"])
+    return InlineAgent(config, envs, replay, learner, make_clock(config), *make_generators(config.seed), obs, pending)

@@ -1,0 +1,218 @@
+"""What both GPU runners are made of: a ring of experience, a learner, acting and updates as pieces of CUDA graphs.
+
+Environments come in groups that take turns (`hybrid`) or in one (`device`). Each group has a player: tensors at fixed addresses
+that say what its environments show. Nothing in `choose`, `play`, `learn` and `sync_target` waits for the GPU or asks it anything, so
+that a graph can hold them; without a GPU they are called as they are.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dqnitro import dqn
+from dqnitro.agent import HasSpec, Phases, State
+from dqnitro.clock import Clock
+from dqnitro.config import Config
+from dqnitro.learn.learner import Learner
+from dqnitro.learn.transforms import wrap
+from dqnitro.replay.gpu_ring import Ring
+from dqnitro.run.build import make_clock
+from dqnitro.run.gpu.turns import Acting, Group
+from dqnitro.run.gpu.updates import Updates
+
+# The numbers that the GPU keeps of a run; STEPS and ENDS only with `device`, where the host does not see the games.
+STEPS, UPDATES, ENDS, LOSS, FIRST_BAD = range(5)
+REPORT = 5
+
+
+class Player(Protocol):
+    """A group of environments, seen from the GPU: tensors that keep their address, steps that a graph can hold."""
+
+    n_actions: int
+
+    @property
+    def obs(self) -> Tensor:
+        """uint8 (n, stack, height, width): what to act on."""
+        ...
+
+    @property
+    def actions(self) -> Tensor:
+        """int64 (n,): what was chosen."""
+        ...
+
+    @property
+    def away(self) -> Tensor:
+        """int32 (n,): not 0 where an environment does not decide, because its next game is still to begin."""
+        ...
+
+    def step(self) -> None: ...
+
+    def outcome(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Reward, terminated, truncated of the last step."""
+        ...
+
+    def get_state(self) -> Mapping[str, Any]: ...
+
+    def set_state(self, state: Mapping[str, Any]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class GpuAgent(ABC):
+    """A run whose replay and learner are on a GPU. `players`: one for each group of environments, all of the same size."""
+
+    def __init__(self, config: Config, device: torch.device, envs: HasSpec, players: Sequence[Player]) -> None:
+        self.config, self.device, self.envs = config, device, envs
+        self.players: tuple[Any, ...] = tuple(players)
+        if device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # sizes never change: try the kernels once, keep the fastest
+        torch.manual_seed(config.seed)  # of the GPU, too: exploration and samples are drawn there
+        n, size = config.n_envs, config.screen_size
+        self.learner = Learner(config, envs.spec, str(device))
+        # Every tick brings the first bad update; asking the GPU would wait for it.
+        self.learner.check_finite = lambda: None
+        deep = size % 4 == 0 and config.network in ("nature", "small")
+        self.ring = self.replay = Ring(config.replay_capacity // n, n, size, config.frame_stack, device, deep)
+        self.clock: Clock = make_clock(config)
+        self.phases = Phases()
+        self._act = wrap(tuple(w for w in config.wrappers if w != "compile"), str(device)).act
+        if "bfloat16" in config.wrappers:
+            plain = self._act
+
+            def act(network: torch.nn.Module, obs: Tensor) -> Tensor:
+                with torch.autocast(device.type, dtype=torch.bfloat16):
+                    return plain(network, obs)
+
+            self._act = act
+
+        self.updates = Updates(self)
+        self.age = torch.zeros(n, dtype=torch.int64, device=device)
+        self.was_away = torch.zeros(n, dtype=torch.bool, device=device)
+        # Random numbers of the choices and of the updates, where they are not torch's own.
+        self.chances: dict[str, torch.Generator] = {}
+        each = n // len(self.players)
+        rings = [self.ring] if each == n else [self.ring.part(first, each) for first in range(0, n, each)]
+        # The last group is behind the others: up to its head all of them have been.
+        rings[-1].head, rings[-1].filled = self.ring.head, self.ring.filled
+        self.groups = tuple(Group(ring, self.age, self.was_away) for ring in rings)
+        self.acting = Acting(self.learner.online, self.updates.own, len(self.groups))
+        self.report = torch.zeros(REPORT, dtype=torch.float64, device=device)
+        self.report[FIRST_BAD] = -1
+
+    # ---- pieces of a graph: tensors in, tensors out, nothing waits
+
+    @abstractmethod
+    def epsilon(self) -> Tensor:
+        """How often a choice is random, on the device."""
+
+    def values(self, k: int = 0) -> Tensor:
+        """What the online network makes of the current observations of group k, (n, n_actions)."""
+        if self.updates.own is not None:
+            return self.updates.own.act(self.groups[k].ring, self.acting.weights[k])
+        return dqn.q_values(self._act(self.acting.weights[k], self.players[k].obs), self.learner._atoms)
+
+    def choose(self, k: int = 0) -> None:
+        """Group k looks and decides; what the updates after it may read is fixed."""
+        group, player = self.groups[k], self.players[k]
+        here = player.away == 0
+        group.ring.see(player.obs[:, -1], group.age)
+        greedy = self.values(k).argmax(1)
+        chance: dict[str, Any] = {"device": self.device, "generator": self.chances.get("choose")}
+        explore = torch.rand(len(here), **chance) < self.epsilon()
+        actions = torch.where(explore, torch.randint(0, player.n_actions, (len(here),), **chance), greedy)
+        player.actions.copy_(actions)
+        group.ring.decide(actions, here)
+        group.was_away.copy_(~here)
+        last = self.groups[-1]
+        group.head.copy_(self.ring.head if group is last else last.head)
+        group.filled.copy_(self.ring.filled if group is last else last.filled)
+
+    @abstractmethod
+    def play(self, k: int = 0) -> None:
+        """One step of every environment of group k that decided."""
+
+    def take_step(self, k: int) -> tuple[Tensor, Tensor]:
+        """A step, and what came of it into the ring; its reward, and which environments made it."""
+        group, player = self.groups[k], self.players[k]
+        player.step()
+        reward, done, cut = player.outcome()
+        here = ~group.was_away
+        learned = reward.clamp(-1, 1) if self.config.clip_rewards else reward
+        group.ring.outcome(learned * here, done & here, cut & here)
+        group.age.add_(1)
+        return reward, here
+
+    def learn(self, size: int = 1, k: int = -1) -> None:
+        """`size` updates, drawn together, from what group k's choice has left to read."""
+        self.updates.run(size, k)
+
+    @torch.no_grad()
+    def sync_target(self) -> None:
+        for to, of in zip(self.learner.target.parameters(), self.learner.online.parameters(), strict=True):
+            to.copy_(of)
+        self.updates.sync_target()
+
+    # ---- before the clock runs
+
+    def warm_up(self) -> None:
+        """Allocate and compile on what is in the ring; then everything is put back as it was. Only on a GPU."""
+        optimizer = self.learner._optimizer
+        network = {k: v.clone() for k, v in self.learner.online.state_dict().items()}
+        moments = {p: {k: v.clone() for k, v in s.items()} for p, s in optimizer.state.items()}
+        report, rng = self.report.clone(), torch.cuda.get_rng_state(self.device)
+        chances = {name: chance.get_state() for name, chance in self.chances.items()}
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for size in {1, self.updates.together}:
+                for _ in range(3):
+                    self.learn(size)
+            self.values()
+        torch.cuda.current_stream().wait_stream(stream)
+        self.learner.online.load_state_dict(network)
+        self.updates.refresh()
+        for parameter, state in optimizer.state.items():
+            for name, value in state.items():
+                value.copy_(moments[parameter][name]) if parameter in moments else value.zero_()
+        self.report.copy_(report)
+        torch.cuda.set_rng_state(rng, self.device)
+        for name, state in chances.items():
+            self.chances[name].set_state(state)
+
+    # ---- state
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        ring = {f"ring.{k}": v for k, v in self.ring.tensors().items()}
+        return {**ring, "age": self.age, "was_away": self.was_away, "report": self.report}
+
+    def get_state(self) -> State:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        tensors = {k: v.cpu().numpy() for k, v in self.state_tensors().items()}
+        tensors["torch_rng"] = torch.get_rng_state().numpy()
+        if self.device.type == "cuda":
+            tensors["cuda_rng"] = torch.cuda.get_rng_state(self.device).numpy()
+        record = {"clock": self.clock.get_state(), "phases": dict(self.phases.seconds)}
+        return {"learner": self.learner.get_state(), "agent": tensors}, record
+
+    def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+        self.learner.set_state({k: torch.from_numpy(np.array(np.asarray(v))) for k, v in arrays["learner"].items()})
+        self.updates.refresh()
+        saved = arrays["agent"]
+        for k, v in self.state_tensors().items():
+            v.copy_(torch.from_numpy(np.array(saved[k])))
+        torch.set_rng_state(torch.from_numpy(np.array(saved["torch_rng"])))
+        if "cuda_rng" in saved:
+            torch.cuda.set_rng_state(torch.from_numpy(np.array(saved["cuda_rng"])), self.device)
+        self.clock.set_state(record["clock"])
+        self.phases.seconds.update(record["phases"])
+
+    def close(self) -> None:
+        for player in self.players:
+            player.close()
