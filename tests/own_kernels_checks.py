@@ -1,5 +1,5 @@
-"""Checks of `learn.own_kernels` beside autograd. On a CPU Triton interprets its kernels, which has to be said before it is imported:
-`test_own_kernels` runs this file in a process of its own. On a GPU the same checks are `tests/gpu/test_own_kernels.py`.
+"""Checks of `learn.gpu.fused_update` beside autograd. On a CPU Triton interprets its kernels, which has to be said before it is imported:
+`test_fused_update` runs this file in a process of its own. On a GPU the same checks are `tests/gpu/test_own_kernels.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec
 from dqnitro.learn.gpu import fused_update
-from dqnitro.learn.gpu.fused_update import OwnKernels
+from dqnitro.learn.gpu.fused_update import FusedUpdate
 from dqnitro.learn.gpu.packed_weights import Packed
 from dqnitro.learn.learner import Learner
 from dqnitro.replay.gpu_ring import Ring
@@ -46,7 +46,7 @@ def config_of(kind: str, batch: int) -> Config:
     )  # fmt: skip
 
 
-def pair(config: Config, device: str, dtype: torch.dtype, group: int) -> tuple[OwnKernels, Learner, Learner, Ring]:
+def pair(config: Config, device: str, dtype: torch.dtype, together: int) -> tuple[FusedUpdate, Learner, Learner, Ring]:
     """Our kernels and a plain learner with the same weights. The target network is another one, so that a mix-up would show."""
     ring = full_ring(80, device)
     spec = EnvSpec(ENVS, ACTIONS, (4, 84, 84), np.dtype(np.uint8), 4, 4, True)
@@ -54,7 +54,7 @@ def pair(config: Config, device: str, dtype: torch.dtype, group: int) -> tuple[O
     other = Learner(config.replace(seed=9), spec, device)
     for learner in (mine, plain):
         learner.target.load_state_dict(other.online.state_dict())
-    return OwnKernels(config, mine, ring, ACTIONS, group, dtype), mine, plain, ring
+    return FusedUpdate(config, mine, ring, together, dtype), mine, plain, ring
 
 
 def same_weights(a: Packed, b: Packed) -> bool:
@@ -64,28 +64,28 @@ def same_weights(a: Packed, b: Packed) -> bool:
 
 
 def check_updates(
-    kind: str, device: str, dtype: torch.dtype, tolerance: float, batch: int = 3, group: int = 2
+    kind: str, device: str, dtype: torch.dtype, tolerance: float, batch: int = 3, together: int = 2
 ) -> None:  # fmt: skip
     """Two groups of updates: losses, parameters and Adam's moments are those of autograd and torch's optimiser, but for a share
     `tolerance` of how far they have moved.
     """
     config = config_of(kind, batch)
-    own, mine, plain, ring = pair(config, device, dtype, group)
+    own, mine, plain, ring = pair(config, device, dtype, together)
     before = {k: v.clone() for k, v in plain.online.state_dict().items()}
-    for n in (group, 1):
+    for n in (together, 1):
         t, env = ring.draw(n * batch, config.n_step, ring.head, ring.filled)
         losses = own.learn(t, env).clone()
         for i in range(n):
             part = slice(i * batch, (i + 1) * batch)
             b = ring.transitions(t[part], env[part], config.n_step, config.gamma)
-            loss, _ = plain._loss(plain.online, plain.target, b)
-            plain._step(loss, plain.online, plain._optimizer, 0.0)
+            loss, _ = plain.loss(plain.online, plain.target, b)
+            plain.optimizer_step(loss, plain.online, plain.optimizer, 0.0)
             torch.testing.assert_close(losses[i], loss.detach(), rtol=tolerance, atol=0)
     assert not own.masters.g_rest.any(), "summed gradients are zeroed"
     assert same_weights(own.weights, own.masters.packed(own.online)), "the packed weights are the masters'"
     for (name, p), q in zip(mine.online.named_parameters(), plain.online.parameters(), strict=True):
-        states = [learner._optimizer.state[x] for learner, x in ((mine, p), (plain, q))]
-        assert int(states[0]["step"]) == int(states[1]["step"]) == group + 1
+        states = [learner.optimizer.state[x] for learner, x in ((mine, p), (plain, q))]
+        assert int(states[0]["step"]) == int(states[1]["step"]) == together + 1
         pairs = {"parameter": (p - before[name], q - before[name])}
         pairs |= {key: tuple(s[key] for s in states) for key in ("exp_avg", "exp_avg_sq")}
         for what, (ours, theirs) in pairs.items():
@@ -102,7 +102,7 @@ def check_gradients(kind: str, device: str, dtype: torch.dtype, cosine: float, b
     own._adam = lambda name: None  # type: ignore[method-assign]
     t, env = ring.draw(batch, config.n_step, ring.head, ring.filled)
     own.learn(t, env)
-    plain._loss(plain.online, plain.target, ring.transitions(t, env, config.n_step, config.gamma))[0].backward()
+    plain.loss(plain.online, plain.target, ring.transitions(t, env, config.n_step, config.gamma))[0].backward()
     names = {"convolutions.0": "first", "convolutions.2": "second", "convolutions.4": "third"}
     for name, p in plain.online.named_parameters():
         layer, which = name.rsplit(".", 1)
@@ -138,10 +138,10 @@ def check_looking_and_acting(device: str, dtype: torch.dtype, tolerance: float) 
     with torch.no_grad():
         observations = ring.stacks(ring.head.expand(ENVS), torch.arange(ENVS, device=ring.head.device))
         expected = plain.online(observations).squeeze(-1)
-    torch.testing.assert_close(own.act(ring, own.weights), expected, rtol=0, atol=tolerance)
+    torch.testing.assert_close(own.values(ring, None, own.weights), expected, rtol=0, atol=tolerance)
     some = slice(ENVS // 2, ENVS)
     part, copied = ring.part(some.start, ENVS - some.start), own.copy_weights()
-    torch.testing.assert_close(own.act(part, copied), expected[some], rtol=0, atol=tolerance)
+    torch.testing.assert_close(own.values(part, None, copied), expected[some], rtol=0, atol=tolerance)
 
 
 def check_copies(device: str, dtype: torch.dtype) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # whoever only names an agent does not wait for torch
     from torch import Tensor
 
     from dqnitro.learn.learner import Learner
+    from dqnitro.replay.base import ReplayMemory
 
 PHASES = ("act", "env", "sample", "learn", "store")
 State = tuple[dict[str, Mapping[str, Any]], dict[str, Any]]
@@ -57,13 +58,6 @@ class HasSpec(Protocol):
     def spec(self) -> EnvSpec: ...
 
 
-class HasSize(Protocol):
-    """As much of a replay as is known where it may also be on a GPU."""
-
-    @property
-    def bytes_per_transition(self) -> float: ...
-
-
 class Agent(Protocol):
     """A run at one moment. Between two ticks it is at rest: it may be saved, and it may be closed."""
 
@@ -80,7 +74,7 @@ class Agent(Protocol):
     def envs(self) -> HasSpec: ...
 
     @property
-    def replay(self) -> HasSize: ...
+    def replay(self) -> ReplayMemory: ...
 
     @property
     def learner(self) -> Learner: ...

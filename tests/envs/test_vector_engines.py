@@ -132,7 +132,7 @@ def test_an_interrupted_recv_does_not_hang_the_next_reset_or_close() -> None:
     games = make("ale")
     first = games.reset().copy()
     games.send(np.zeros(N, np.int64))
-    engine = games._engine
+    engine = games.engine
     assert isinstance(engine, AleEngine)
     engine._play[0].recv()  # as if Ctrl-C had come when this was fetched and not yet written down
     games._sent = None
@@ -143,7 +143,7 @@ def test_an_interrupted_recv_does_not_hang_the_next_reset_or_close() -> None:
 
 def test_closing_the_vector_engine_closes_what_it_was_given() -> None:
     games = make("vector")
-    engine = games._engine
+    engine = games.engine
     assert isinstance(engine, ConsoleEngine)
     vec = engine._vec
     games.close()

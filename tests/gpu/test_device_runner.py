@@ -85,7 +85,7 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(changes, monkeypatch):
     again, _ = b.get_state()
     if changes:
         for kept in ("weights", "target_weights"):
-            assert same_weights(*(getattr(agent.updates.own, kept) for agent in (a, b))), kept
+            assert same_weights(*(getattr(agent.update, kept) for agent in (a, b))), kept
     for group, kept in arrays.items():
         for key, value in kept.items():
             assert np.array_equal(np.asarray(value), np.asarray(again[group][key])), (group, key)
@@ -127,7 +127,7 @@ def test_own_kernels_play_and_learn_what_the_plain_learner_does(monkeypatch):
     assert torch.equal(a.ring.frames, b.ring.frames) and torch.equal(a.ring.action, b.ring.action)
     b.ring.see(b.player.obs[:, -1], b.age)  # as `choose` begins
     here = b.player.away == 0
-    said = b._act(b.learner.online, b.player.obs).squeeze(-1).float()
+    said = a.update.act(b.learner.online, b.player.obs).squeeze(-1).float()
     torch.testing.assert_close(b.values()[here], said[here], rtol=0, atol=1e-2)
     obs = a.ring.stacks((a.ring.head - 1).expand(32), torch.arange(32, device="cuda"))
     x, y, z = (network(obs).detach() for network in (a.learner.online, b.learner.online, first))

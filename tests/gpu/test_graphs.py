@@ -37,7 +37,7 @@ def test_recorded_updates_learn_the_same(wrappers, monkeypatch):
         if k == 10:
             for learner in (plain, recorded):
                 learner.sync_target()
-    assert recorded._loss_and_step.n_replays == 20 - WARM_CALLS, "the graph was replayed"
+    assert recorded.update_on_gpu.n_replays == 20 - WARM_CALLS, "the graph was replayed"
     x = torch.from_numpy(obs).cuda()
     first = learners(*wrappers)[0].online(x).float()
     a, b = (learner.online(x).float() for learner in (plain, recorded))

@@ -22,13 +22,14 @@ def test_it_acts_on_what_its_environments_show():
     """Our kernels act on the frames in the ring, the plain pass on the stacks beside it."""
     agent, ticks = make(BREAKOUT)
     assert len(agent.players) == 2
+    act = agent.learner.parts.around_act(agent.learner.parts.act)
     try:
         for _ in range(120):
             next(ticks)
             group, player = agent.groups[agent.turn], agent.players[agent.turn]
             group.ring.see(player.obs[:, -1], group.age)  # as `choose` begins
             agent.acting.refresh(agent.turn)  # the plain pass has only the newest weights
-            plain = agent._act(agent.learner.online, player.obs).squeeze(-1)
+            plain = act(agent.learner.online, player.obs).squeeze(-1)
             torch.testing.assert_close(agent.values(agent.turn), plain.float(), rtol=0, atol=1e-2)
             torch.cuda.synchronize()  # the runner's own streams wait for no other
         assert agent.clock.updates > 100
@@ -40,12 +41,12 @@ def test_it_acts_on_what_its_environments_show():
 def test_each_part_acts_on_what_was_learned_after_its_last_turn(wrapper):
     """Whatever the two streams do meanwhile, and whoever computes the updates."""
     agent, ticks = make(BREAKOUT.replace(wrappers=("no-grad", "fused-adam", wrapper, "bfloat16")))
-    acting, learn_owed, newest, old = agent.acting, agent.learn_owed, {}, 0
+    acting, update, learn_owed, newest, old = agent.acting, agent.update, agent.learn_owed, {}, 0
 
     def watched(k):
         learn_owed(k)
         torch.cuda.synchronize()
-        newest[k] = [x.clone() for x in acting._tensors(acting._live)]
+        newest[k] = [x.clone() for x in update.tensors(update.weights)]
 
     agent.learn_owed = watched
     try:
@@ -53,9 +54,9 @@ def test_each_part_acts_on_what_was_learned_after_its_last_turn(wrapper):
             next(ticks)
             torch.cuda.synchronize()
             for k, kept in newest.items():
-                mine = acting._tensors(acting.weights[k])
+                mine = update.tensors(acting.weights[k])
                 assert all(torch.equal(x, y) for x, y in zip(kept, mine, strict=True))
-                old += not all(torch.equal(x, y) for x, y in zip(mine, acting._tensors(acting._live), strict=True))
+                old += not all(torch.equal(x, y) for x, y in zip(mine, update.tensors(update.weights), strict=True))
         assert old > 50  # the part that waits is a turn behind
         assert torch.isfinite(agent.report[3]) and agent.clock.updates > 100
     finally:
@@ -88,7 +89,7 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(stop_at, monkeypatch):
         assert torch.equal(getattr(whole.ring, name), getattr(resumed.ring, name)), name
     for name, chance in whole.chances.items():
         assert torch.equal(chance.get_state(), resumed.chances[name].get_state()), name
-    assert whole.updates.own.masters.step == resumed.updates.own.masters.step == expected[-1][1]
+    assert whole.update.masters.step == resumed.update.masters.step == expected[-1][1]
     x, y, z = (torch.cat([p.detach().flatten() for p in n.parameters()]) for n in (
         whole.learner.online, resumed.learner.online, first))  # fmt: skip
     assert (x - y).norm() < (x - z).norm() / 4

@@ -225,13 +225,19 @@ def test_advice_is_ordered_bounded_and_says_what_cannot_run():
     assert cartpole[0]["cannot"]["console"] == "CartPole-v1 is not an Atari game"
 
 
-def test_the_watched_names_exist_on_an_inline_agent():
-    """A part that was renamed would silently vanish from the tree."""
+def test_what_was_renamed_is_an_error_and_not_a_hole_in_the_tree():
     agent = make_agent(small())
-    elsewhere = {"permit", "take", "_wait"}  # of play in another process
-    for path, name, _ in WATCHED:
-        owner = agent
-        for step in filter(None, path.split(".")):
-            owner = getattr(owner, step)
-        assert hasattr(owner, name) or name in elsewhere, f"{path}.{name}"
+    agent.learner.greedy, loss = None, agent.learner.loss
+    with pytest.raises(AttributeError, match="Learner has no function 'greedy' to watch"), watch(agent):
+        pass
+    assert agent.learner.loss is loss, "what was put on before is taken off again"
+    del agent.learner.greedy
+    with watch(agent):
+        pass
     agent.close()
+
+
+def test_every_runner_is_watched():
+    from dqnitro.run import RUNNERS
+
+    assert set(WATCHED) == set(RUNNERS)

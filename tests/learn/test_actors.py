@@ -32,7 +32,7 @@ def test_a_copy_that_follows_every_update_makes_the_same_run(also):
     config = CORRIDOR.replace(**also)
     same, copied = train(config), train(config.replace(act_device="cpu"))
     assert equal(same, copied) and same.updates == copied.updates > 100
-    assert copied.agent.learner._actor.n_copies > 50
+    assert copied.agent.learner.actor.n_copies > 50
 
 
 def test_a_copy_that_lags_changes_what_is_played():
@@ -41,7 +41,7 @@ def test_a_copy_that_lags_changes_what_is_played():
     )
     pairs = zip(every_update.online.parameters(), every_tenth.online.parameters(), strict=True)
     assert not all(torch.equal(x, y) for x, y in pairs)
-    assert 15 <= every_tenth._actor.n_copies <= every_tenth.n_updates // 10 + 1  # and one at the start
+    assert 15 <= every_tenth.actor.n_copies <= every_tenth.n_updates // 10 + 1  # and one at the start
 
 
 def test_the_copy_is_made_when_it_is_asked_after_every_kth_update():

@@ -78,7 +78,7 @@ def test_inputs_of_another_shape_or_order_are_recorded_apart():
 def test_a_recorded_update_learns_the_same(changes):
     config, spec = game_spec("CartPole-v1")
     plain, recorded = (Learner(config.replace(**changes), spec, "cpu") for _ in range(2))
-    update = graphed(recorded._loss_then_step)
+    update = graphed(recorded.loss_and_step)
     batches = [make_batch(spec, 16, "cpu") for _ in range(4)]
     for k in range(12):
         batch = batches[k % 4]._replace(reward_t=torch.randn(16, generator=torch.Generator().manual_seed(k)))

@@ -64,7 +64,7 @@ class Tape:
         self.choices: list[np.ndarray] = []
         self._follow, self._greedy = follow, a.learner.greedy
         for owner, name in (
-            (a.learner._actor, "greedy"),
+            (a.learner.actor, "greedy"),
             (a.learner, "begin"),
             (a.envs, "send"),
             (a.learner, "update"),

@@ -48,7 +48,7 @@ def test_float16_learns_the_same_function_but_for_rounding_and_loses_no_update()
     difference = values(a) - values(b)
     assert np.abs(values(a) - values(before)).max() > 5e-3, "nothing was learned: a comparison would prove nothing"
     assert 0 < np.abs(difference).max() <= 1e-3 and abs(difference.mean()) <= 3e-4  # seen: 4e-5, 1e-5
-    assert b.agent.learner._step.get_state()["scale"] == 2.0**16, "an update overflowed and was lost"
+    assert b.agent.learner.optimizer_step.get_state()["scale"] == 2.0**16, "an update overflowed and was lost"
 
 
 def test_every_activation_works_in_place():
@@ -127,10 +127,10 @@ def test_the_order_of_the_names_means_nothing(last):
     batch = Batch(x, torch.zeros(8, dtype=torch.int64), 5 * ones, ones * 0, x, ones)
     said = []
     for learner in runs:
-        before = learner._loss(learner.online, learner.target, batch)[0].item()
+        before = learner.loss(learner.online, learner.target, batch)[0].item()
         for _ in range(12):
             learner.update(batch)
-        after = learner._loss(learner.online, learner.target, batch)[0].item()
+        after = learner.loss(learner.online, learner.target, batch)[0].item()
         assert after < 0.9 * before, "what is learned is what is asked"
         said.append(after)
     assert said[0] == said[1]

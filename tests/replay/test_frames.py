@@ -74,8 +74,8 @@ def test_channels_last_comes_from_either_replay():
         config = Config(
             env_id="pong", replay="frames", replay_capacity=100, first_fill_steps=50, prioritized=prioritized
         )
-        for wrappers, strides in ((("no-grad",), (16, 4, 2, 1)), (("no-grad", "channels-last"), (16, 1, 8, 4))):
-            replay = make_replay(config.replace(wrappers=wrappers), fakes.spec(1, 4), "cpu")
+        for last, strides in ((False, (16, 4, 2, 1)), (True, (16, 1, 8, 4))):
+            replay = make_replay(config, fakes.spec(1, 4), "cpu", channels_last=last)
             assert isinstance(replay, FrameReplay)
             assert replay.gather(np.zeros(2, int), np.zeros(2, int)).obs_tm1.stride() == strides
 
@@ -151,4 +151,4 @@ def test_a_capacity_that_does_not_fit_is_refused_with_the_number():
         check_memory(7064 * 10_000_000, 24 * 2**30, 10_000_000, "main")
     spec = fakes.EnvSpec(1, 6, (4, 84, 84), np.dtype(np.uint8), 4, 4, True)
     with pytest.raises(ConfigError, match="GiB of main memory"):
-        make_replay(Config(replay_capacity=10**9), spec, "cpu")
+        make_replay(Config(replay_capacity=10**9), spec, "cpu", channels_last=False)

@@ -156,12 +156,12 @@ def test_a_saved_optimiser_goes_into_the_tensors_that_are_there():
     run = ticks(a)
     assert numbers(run, 6)[-1][1] > 0
     arrays, record = a.get_state()
-    moments = [v for state in a.learner._optimizer.state.values() for v in state.values()]
+    moments = [v for state in a.learner.optimizer.state.values() for v in state.values()]
     places, values = [v.data_ptr() for v in moments], [v.clone() for v in moments]
     numbers(run, 1)
     assert not all(torch.equal(v, w) for v, w in zip(moments, values, strict=True))
     a.set_state(arrays, record)
-    after = [v for state in a.learner._optimizer.state.values() for v in state.values()]
+    after = [v for state in a.learner.optimizer.state.values() for v in state.values()]
     assert [v.data_ptr() for v in after] == places
     assert all(torch.equal(v, w) for v, w in zip(after, values, strict=True))
 

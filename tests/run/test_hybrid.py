@@ -122,7 +122,7 @@ def test_updates_made_together_are_the_updates_made_one_by_one(double, monkeypat
 
     def parameters(sizes):
         agent, ticks = make_run(CATCH.replace(double=double, n_envs=32, steps_per_update=4.0, replay_capacity=32 * 100))
-        assert agent.updates.together == 8 and agent.updates.sizes(19) == [8, 8, 1, 1, 1]
+        assert agent.together == 8 and agent.sizes(19) == [8, 8, 1, 1, 1]
         while next(ticks).steps < 390:  # nothing learned yet
             pass
         group = agent.groups[0]
@@ -145,9 +145,9 @@ def test_updates_made_together_are_the_updates_made_one_by_one(double, monkeypat
 
 def test_the_first_bad_update_of_a_group_is_the_one_reported():
     agent, _ = make_run(CATCH)
-    agent.updates._report(torch.tensor([1.0, 2.0, 3.0]))
+    agent.count_updates(torch.tensor([1.0, 2.0, 3.0]))
     assert agent.report[1:].tolist()[0] == 3 and agent.report[3] == 3.0 and agent.report[4] == -1
-    agent.updates._report(torch.tensor([1.0, float("nan"), 3.0, float("inf")]))
-    agent.updates._report(torch.tensor([float("nan")]))
+    agent.count_updates(torch.tensor([1.0, float("nan"), 3.0, float("inf")]))
+    agent.count_updates(torch.tensor([float("nan")]))
     assert agent.report[1] == 8 and agent.report[4] == 5
     agent.close()

@@ -106,15 +106,15 @@ def check_resume(args: argparse.Namespace) -> None:
 
 def _start(args: argparse.Namespace) -> Any:
     config, rungs = planned(args)
+    from dqnitro.learn.transforms import chosen
     from dqnitro.run_folder import new_run_dir
     from dqnitro.session import train
 
     run_dir = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, pathlib.Path("runs"))
     note(f"{config.env_id}, recipe {args.recipe}" + (f" ({', '.join(rungs)})" if rungs else "") + f" -> {run_dir}")
-    if "compile" in config.wrappers:
-        note("compiling the update step: some tens of seconds, once")
-    if "own-kernels" in config.wrappers:
-        note("compiling the kernels of the update, if they are new to this machine: half a minute")
+    for transform in chosen(config.wrappers):
+        if transform.start_up:
+            note(transform.start_up)
     sink = make_sink(config, f"{config.env_id} · {args.recipe}", args.quiet)
     return train(config, run_dir, recipe=args.recipe, rungs=rungs, sinks=[sink])
 

@@ -65,7 +65,7 @@ class Games:
             frames_per_step=frames_per_step,
             is_image=is_image,
         )
-        self._engine = engine
+        self.engine = engine
         self._clip = config.clip_rewards
         self._life_ends_return = config.episodic_life
         self._game = np.zeros(n, np.int64)
@@ -91,7 +91,7 @@ class Games:
             raise ValueError(f"expected actions of shape {self._game.shape}, got {actions.shape}")
         if actions.min() < 0 or actions.max() >= self.spec.n_actions:
             raise ValueError(f"actions must be in 0..{self.spec.n_actions - 1}, got {actions.tolist()}")
-        self._engine.send(actions)
+        self.engine.send(actions)
         self._sent = actions
 
     def recv(self) -> Step:
@@ -99,7 +99,7 @@ class Games:
         if self._sent is None:
             raise RuntimeError("recv comes after send")
         actions, self._sent = self._sent, None
-        out = self._engine.recv()
+        out = self.engine.recv()
         reset = self._reset_next
         self._record(actions, reset)
         reward = np.where(reset, 0.0, out.reward)
@@ -163,8 +163,8 @@ class Games:
     def _go_to(self, games: np.ndarray, actions: list[np.ndarray]) -> np.ndarray:
         if self._sent is not None:
             self._sent = None
-            self._engine.recv()
-        self._obs = self._engine.begin(games, actions)
+            self.engine.recv()
+        self._obs = self.engine.begin(games, actions)
         self._game = games
         self._score[:], self._steps[:], self._reset_next[:] = 0.0, 0, False
         return self._obs
@@ -190,7 +190,7 @@ class Games:
         if not self._closed:
             self._closed = True
             self._obs = None
-            self._engine.close()
+            self.engine.close()
 
 
 def _checksums(obs: np.ndarray) -> np.ndarray:

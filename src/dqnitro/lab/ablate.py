@@ -83,8 +83,8 @@ def no_sampling(agent: Any) -> None:
 
 def no_optimiser(agent: Any) -> None:
     """Loss and gradients, but the parameters stay as they are."""
-    agent.learner._optimizer.step = lambda: None
-    agent.learner._optimizer.step_early = lambda: None  # of those that have it
+    agent.learner.optimizer.step = lambda: None
+    agent.learner.optimizer.step_early = lambda: None  # of those that have it
 
 
 def no_loss(agent: Any) -> None:
@@ -105,7 +105,7 @@ def no_reshape(agent: Any) -> None:
     from dqnitro.envs.wrappers import Warp
 
     (part,) = parts_of(agent.envs)  # wrappers are never in several
-    for env in part._engine._envs:
+    for env in part.engine._envs:
         while not isinstance(env, Warp):
             env = env.env
         setattr(env, "observation", _cut(env.size))  # noqa: B010 - a method is replaced on purpose

@@ -61,7 +61,9 @@ NOTES = {
 
 def make_room_for_compiled(config: Config) -> None:
     """torch.compile keeps 8 versions of a function and then quietly runs it uncompiled; every racer's update is a version."""
-    if "compile" in config.wrappers:
+    from dqnitro.learn.transforms import chosen
+
+    if any(t.compiles for t in chosen(config.wrappers)):
         import torch._dynamo
 
         limits = torch._dynamo.config

@@ -18,29 +18,43 @@ import torch
 from dqnitro.agent import PHASES, Agent
 from dqnitro.envs.turns import parts_of
 
-# The words of the tree. A part of the loop -> the span it counts in; what an agent does not have is passed over.
-WATCHED = (
-    ("", "choose_actions", "acting"),
-    ("learner", "greedy", "network"),
-    ("envs", "send", "environment"),
-    ("envs", "recv", "environment"),
-    ("envs", "permit", "handing over weights"),  # only where play is in another process
-    ("envs", "take", "environment"),
-    ("envs", "_wait", "waiting"),
+# Where in an agent, which function, and the span of the tree that it counts in.
+Watched = tuple[tuple[str, str, str], ...]
+LEARNING: Watched = (
     ("replay", "sample", "sampling"),
     ("replay", "update_priorities", "sampling"),
     ("replay", "add", "storing"),
     ("learner", "sync_target", "target copy"),
     ("learner", "begin", "learning"),
     ("learner", "update", "learning"),
-    ("learner", "_loss", "loss"),
-    ("learner", "_look", "loss"),  # the two halves of a loss between which actions are chosen
-    ("learner", "_finish", "loss"),
-    ("learner._optimizer", "zero_grad", "optimiser"),
-    ("learner._optimizer", "step", "optimiser"),
+    ("learner", "loss", "loss"),
+    ("learner", "passes", "loss"),  # the two halves of a loss between which actions are chosen
+    ("learner", "loss_of_passes", "loss"),
 )
-# Parts that play from `send` on, on threads or in processes: what is left in `recv` is waiting for them.
+OPTIMISER: Watched = (("learner.optimizer", "zero_grad", "optimiser"), ("learner.optimizer", "step", "optimiser"))
+PLAYING: Watched = (("envs", "send", "environment"), ("envs", "recv", "environment"))
+# By runner. On a GPU, work is in graphs: what the host starts there is not where the time goes.
+WATCHED: dict[str, Watched] = {
+    "inline": (
+        ("", "choose_actions", "acting"),
+        ("learner", "greedy", "network"),
+        *PLAYING,
+        *LEARNING,
+        *OPTIMISER,
+    ),
+    "processes": (
+        ("envs", "permit", "handing over weights"),
+        ("envs", "take", "environment"),
+        ("envs", "wait", "waiting"),
+        *LEARNING,
+        *OPTIMISER,
+    ),
+    "hybrid": (*PLAYING, *OPTIMISER),
+    "device": (),
+}
+# Environment backends that play from `send` on, on threads or in processes: what is left in `recv` is waiting for them.
 POOLED = ("gym-async", "ale", "console")
+HOST_PLAYS = ("inline", "hybrid")  # runners whose environments are in this process
 PHASE_WORDS: dict[str, str] = dict(
     zip(PHASES, ("acting", "environment", "sampling", "learning", "storing"), strict=True)
 )
@@ -105,16 +119,19 @@ class Spans:
         return call
 
 
-def _resolve(agent: Any, path: str) -> Any:
-    for name in filter(None, path.split(".")):
-        agent = getattr(agent, name, None)
+def _owner(agent: Any, path: str, name: str) -> Any:
+    """The part of an agent at that path; a part or a function that was renamed is an error, not a hole in the tree."""
+    for part in filter(None, path.split(".")):
+        agent = getattr(agent, part)
+    if not callable(getattr(agent, name, None)):
+        raise AttributeError(f"{type(agent).__name__} has no function {name!r} to watch")
     return agent
 
 
 @contextlib.contextmanager
 def watch(agent: Agent) -> Iterator[Spans]:
     """Put spans on the parts of this agent, and take them off at the end."""
-    spans = Spans("step")
+    spans, runner = Spans("step"), agent.config.runner
     with contextlib.ExitStack() as undo:
 
         def replace(owner: Any, name: str, label: str) -> None:
@@ -123,13 +140,10 @@ def watch(agent: Agent) -> Iterator[Spans]:
             setattr(owner, name, spans.timed(label, old))
             undo.callback(setattr, owner, name, old) if had else undo.callback(delattr, owner, name)
 
-        for path, name, label in WATCHED:
-            owner = _resolve(agent, path)
-            if owner is not None and hasattr(owner, name):
-                replace(owner, name, label)
-        for envs in parts_of(agent.envs) if agent.config.envs in POOLED else ():
-            if (engine := getattr(envs, "_engine", None)) is not None:
-                replace(engine, "recv", "waiting")
+        for path, name, label in WATCHED[runner]:
+            replace(_owner(agent, path, name), name, label)
+        for envs in parts_of(agent.envs) if agent.config.envs in POOLED and runner in HOST_PLAYS else ():
+            replace(_owner(envs, "engine", "recv"), "recv", "waiting")
         # These two are called on whatever tensor and parameters there are, so they are replaced for everybody.
         replace(torch.Tensor, "backward", "backward")
         replace(torch.nn.utils, "clip_grad_norm_", "optimiser")

@@ -19,6 +19,7 @@ from dqnitro.intervals import Interval, rate_interval, ratio_interval
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.store import header
 from dqnitro.ladder import RUNGS, climb, in_force
+from dqnitro.learn.transforms import chosen
 from dqnitro.requirements import runner_needs
 
 START = "as it is"
@@ -121,7 +122,7 @@ def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
             why_not[f"runner: {runner}"] = why
         elif runner != config.runner and (runner != "inline" or config.runner != "processes"):
             # Our own kernels read the ring, which inline has not; what they took the place of is next best there.
-            swap = runner == "inline" and "own-kernels" in config.wrappers
+            swap = runner == "inline" and any(t.reads_ring for t in chosen(config.wrappers))
             drop, add = (("own-kernels",), ("compile",)) if swap else ((), ())
             out.append(Knob("runner", runner, ALIKE, settings={"runner": runner}, drop=drop, add=add))
     return out, why_not

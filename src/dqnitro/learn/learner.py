@@ -1,4 +1,4 @@
-"""The learner: two networks, an optimiser, and one update made of wrapped parts."""
+"""The learner: two networks, an optimiser, and one update made of the parts that `transforms` gives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import DivergedError
 from dqnitro.learn.actors import CopiedNetwork, SameNetwork
-from dqnitro.learn.transforms import Parts, wrap
+from dqnitro.learn.transforms import UpdateParts, wrap
 
 Loss = Callable[[nn.Module, Any, Batch], tuple[Tensor, Tensor]]
 
@@ -31,18 +31,18 @@ class Outputs(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """The loss of a batch and each sample's error (the priority of prioritised replay), and the way there in two parts."""
+    """The loss of a batch and each sample's error (the priority of prioritised replay), and the two halves of the way there."""
 
     whole: Loss  # given the target network
     given: Loss  # given what that network says about `batch.obs_t`
-    look: Look
+    passes: Passes
     finish: Callable[[nn.Module, Outputs, Batch], tuple[Tensor, Tensor]]
 
 
-Look = Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]
+Passes = Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]
 
 
-def make_look(config: Config, parts: Parts) -> Look:
+def make_passes(config: Config, parts: UpdateParts) -> Passes:
     """The passes of an update: one after the other, side by side, or divided."""
 
     def forward(online: nn.Module, obs: Tensor, also: tuple[Tensor, ...]) -> list[Tensor]:
@@ -60,29 +60,29 @@ def make_look(config: Config, parts: Parts) -> Look:
         if parts.split is not None and isinstance(online, ConvNetwork) and isinstance(target, ConvNetwork):
             return parts.split.together(online, target, batch.obs_tm1, batch.obs_t, also)
         if parts.beside is None:
-            return parts.quiet(target, batch.obs_t), forward(online, batch.obs_tm1, also)
-        wait = parts.beside.start(parts.quiet, target, batch.obs_t)
+            return parts.target_pass(target, batch.obs_t), forward(online, batch.obs_tm1, also)
+        wait = parts.beside.start(parts.target_pass, target, batch.obs_t)
         try:
             outputs = forward(online, batch.obs_tm1, also)
         finally:
             out_t = wait()
         return out_t, outputs
 
-    def look(online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None) -> Outputs:
+    def passes(online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None) -> Outputs:
         select = config.double and parts.one_pass
         also = ((batch.obs_t,) if select else ()) + (() if obs is None else (obs,))
         out_t, (out_tm1, *others) = both(online, target, batch, also)
         return Outputs(out_tm1, out_t, others[0] if select else None, None if obs is None else others[-1])
 
-    return look
+    return passes
 
 
-def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> Losses:
+def make_losses(config: Config, parts: UpdateParts, atoms: Tensor | None) -> Losses:
     def finish(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         q_t = dqn.q_values(out.t, atoms)
         selector = q_t
         if config.double:
-            said = parts.quiet(online, batch.obs_t) if out.selector is None else out.selector
+            said = parts.target_pass(online, batch.obs_t) if out.selector is None else out.selector
             selector = dqn.q_values(said, atoms)
         if atoms is None:
             y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, selector)
@@ -99,10 +99,10 @@ def make_losses(config: Config, parts: Parts, atoms: Tensor | None) -> Losses:
         return finish(online, Outputs(parts.forward(online, batch.obs_tm1), out_t, None, None), batch)
 
     def whole(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        return finish(online, look(online, target, batch, None), batch)
+        return finish(online, passes(online, target, batch, None), batch)
 
-    look = make_look(config, parts)
-    return Losses(parts.around_loss(whole), given, look, finish)
+    passes = make_passes(config, parts)
+    return Losses(parts.compile(whole), given, passes, finish)
 
 
 def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
@@ -121,12 +121,16 @@ def build_network(config: Config, spec: EnvSpec) -> nn.Module:
 
 
 class Learner:
-    """Owns the parameters. `update` is the only thing that changes them."""
+    """Owns the parameters. Only `update` changes them, or in its place a `RingUpdate` made of this learner's parts.
+
+    `loss` is of a batch, given both networks; `loss_given` the same given the target network's output. `passes` and `loss_of_passes`
+    are the two halves of `loss`, between which actions may be chosen.
+    """
 
     def __init__(self, config: Config, spec: EnvSpec, device: str) -> None:
         self._config, self.device = config, torch.device(device)
-        head = head_spec(config, spec)
-        parts = wrap(config.wrappers, device)
+        self.head = head = head_spec(config, spec)
+        self.parts = parts = wrap(config.wrappers, device)
         # The seed decides the first weights whatever happened before in this process.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
@@ -136,22 +140,22 @@ class Learner:
         self.online = parts.prepare(online.to(self.device))
         self.target = parts.prepare_target(parts.prepare(target.to(self.device)))
         self.sync_target()
-        self._atoms = dqn.support(head, self.device) if head.categorical else None
-        self._optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
-        self._loss, self.loss_given, self._look, self._finish = make_losses(config, parts, self._atoms)
+        self.atoms = dqn.support(head, self.device) if head.categorical else None
+        self.optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
+        self.loss, self.loss_given, self.passes, self.loss_of_passes = make_losses(config, parts, self.atoms)
         self.acts_in_pass = parts.one_pass and acting is None
         self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
-        self.quiet = parts.quiet
-        self._copy, self._step = parts.copy, parts.step
-        self._loss_and_step = parts.around_update(self._loss_then_step)
+        self._copy, self.optimizer_step = parts.copy, parts.step
+        self.update_on_gpu = parts.around_update(self.loss_and_step)
         if acting is None:
-            self._actor = SameNetwork(self.online, parts.act, parts.copy, self._atoms)
+            self.actor = SameNetwork(self.online, parts.act, parts.copy, self.atoms)
         else:
             acting = parts.prepare(acting.to(config.act_device))
-            self._actor = CopiedNetwork(self.online, acting, parts.act, self._atoms, config.act_sync_updates)
+            self.actor = CopiedNetwork(self.online, acting, parts.act, self.atoms, config.act_sync_updates)
         self._is_cpu = self.device.type == "cpu"
-        # On a GPU the first bad update is remembered on the card: reading every loss would stall the queue.
-        self._first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
+        # On a GPU the first bad update is remembered there: reading every loss would stall the queue. None before the first
+        # update, and so for good where a `RingUpdate` learns: its runner reports the first bad one with every tick.
+        self._first_bad: Tensor | None = None
         self.n_updates = 0
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:
@@ -159,15 +163,15 @@ class Learner:
         if self._begun is not None:
             out = self._begun[2].act
             assert out is not None
-            return dqn.q_values(out, self._atoms).argmax(1).numpy()
-        return self._actor.greedy(obs)
+            return dqn.q_values(out, self.atoms).argmax(1).numpy()
+        return self.actor.greedy(obs)
 
     def begin(self, batch: Batch, obs: np.ndarray) -> None:
         """The passes of the next update, and in the same pass what `greedy` wants to know of these observations. Until `update`
         finishes it no parameter changes.
         """
         mine = Batch(*map(self._copy, batch))
-        self._begun = (batch, mine, self._look(self.online, self.target, mine, torch.from_numpy(obs)))
+        self._begun = (batch, mine, self.passes(self.online, self.target, mine, torch.from_numpy(obs)))
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and each sample's error, still on the device."""
@@ -178,30 +182,32 @@ class Learner:
             assert begun[0] is batch, "another update was begun"
         if self._is_cpu:
             if begun is None:
-                loss, td = self._loss(self.online, self.target, batch)
+                loss, td = self.loss(self.online, self.target, batch)
             else:
-                loss, td = self._finish(self.online, begun[2], begun[1])
+                loss, td = self.loss_of_passes(self.online, begun[2], begun[1])
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
-            self._step(loss, self.online, self._optimizer, self._config.grad_clip)
+            self.optimizer_step(loss, self.online, self.optimizer, self._config.grad_clip)
         else:
-            loss, td = self._loss_and_step(*batch)
+            loss, td = self.update_on_gpu(*batch)
+            if self._first_bad is None:
+                self._first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
             bad = ~torch.isfinite(loss) & (self._first_bad < 0)
             self._first_bad = torch.where(bad, self.n_updates + 1, self._first_bad)
         self.n_updates += 1
-        self._actor.updated(self.n_updates)
+        self.actor.updated(self.n_updates)
         return loss.detach(), td
 
-    def _loss_then_step(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, for a GPU: nothing in here asks the card anything, so a wrapper may record it."""
-        loss, td = self._loss(self.online, self.target, Batch(*batch))
-        self._step(loss, self.online, self._optimizer, self._config.grad_clip)
+    def loss_and_step(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, for a GPU: nothing in here asks the GPU anything, so a transform may record it."""
+        loss, td = self.loss(self.online, self.target, Batch(*batch))
+        self.optimizer_step(loss, self.online, self.optimizer, self._config.grad_clip)
         return loss.detach(), td
 
     def check_finite(self) -> None:
         """Raise if an update on the GPU went bad; call it seldom, it synchronises."""
-        if not self._is_cpu and (bad := int(self._first_bad)) >= 0:
+        if self._first_bad is not None and (bad := int(self._first_bad)) >= 0:
             raise DivergedError(bad, math.nan)
 
     def sync_target(self) -> None:
@@ -213,15 +219,15 @@ class Learner:
         ones = torch.ones(batch_size, device=self.device)
         action = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
         batch = Batch(obs, action, ones, ones, obs, ones)
-        loss, _ = self._loss(self.online, self.target, batch)
+        loss, _ = self.loss(self.online, self.target, batch)
         loss.backward()
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
         few = np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype)
         self.greedy(few)
         if self.acts_in_pass:
-            out = self._look(self.online, self.target, batch, torch.from_numpy(few))
+            out = self.passes(self.online, self.target, batch, torch.from_numpy(few))
             out.tm1.mean().backward()
-            self._optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad(set_to_none=True)
 
     # -- saving
 
@@ -233,9 +239,9 @@ class Learner:
         out = {f"online.{k}": v for k, v in self.online.state_dict().items()}
         out |= {f"target.{k}": v for k, v in self.target.state_dict().items()}
         for i, p in enumerate(self.online.parameters()):
-            out |= {f"adam.{i}.{k}": v for k, v in self._optimizer.state.get(p, {}).items()}
-        out |= {f"step.{k}": v for k, v in self._step.get_state().items()}
-        out |= {f"acting.{k}": v for k, v in self._actor.get_state().items()}
+            out |= {f"adam.{i}.{k}": v for k, v in self.optimizer.state.get(p, {}).items()}
+        out |= {f"step.{k}": v for k, v in self.optimizer_step.get_state().items()}
+        out |= {f"acting.{k}": v for k, v in self.actor.get_state().items()}
         out["n_updates"] = torch.tensor(self.n_updates)
         # NumPy has no bfloat16; float32 holds every bfloat16 exactly.
         return {
@@ -250,19 +256,19 @@ class Learner:
         self.online.load_state_dict(part("online."))
         self.target.load_state_dict(part("target."))
         for i, p in enumerate(self.online.parameters()):
-            saved, there = part(f"adam.{i}."), self._optimizer.state.get(p, {})
+            saved, there = part(f"adam.{i}."), self.optimizer.state.get(p, {})
             if saved and set(saved) == set(there):
                 for k, v in saved.items():  # in place: a CUDA graph may know these tensors by address
                     there[k].copy_(v)
             elif saved:
                 # `step` stays on the CPU unless the fused kernel, or a graph, wants it beside the parameters.
-                fused = any(g.get("fused") or g.get("capturable") for g in self._optimizer.param_groups)
-                self._optimizer.state[p] = {
+                fused = any(g.get("fused") or g.get("capturable") for g in self.optimizer.param_groups)
+                self.optimizer.state[p] = {
                     k: v.to(self.device if fused or k != "step" else "cpu").clone(memory_format=torch.preserve_format)
                     if k == "step"
                     else torch.empty_like(p).copy_(v)
                     for k, v in saved.items()
                 }
-        self._step.set_state(part("step."))
-        self._actor.set_state(part("acting."))
+        self.optimizer_step.set_state(part("step."))
+        self.actor.set_state(part("acting."))
         self.n_updates = int(state["n_updates"])

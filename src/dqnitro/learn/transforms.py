@@ -1,6 +1,9 @@
-"""Wrappers of the update step. Each is a function `Parts -> Parts`; a config lists them in the order they are put on.
+"""Speed-ups of the learner: transforms of the pieces that an update is made of.
 
-`Parts` is what an update is made of. A wrapper replaces one or two of them and knows nothing of the others, so they compose.
+`UpdateParts` holds the pieces. A transform is a function that replaces some of them; its `@transform` line says where it works, which
+others it cannot stand beside, and what the rest of the program has to know of it. A config names those it wants (`wrappers`). They
+are applied in the order of this file, so the order of the names means nothing. Both `Learner` and the updates over a ring on a GPU
+(`ring_update`) are built from the result.
 """
 
 from __future__ import annotations
@@ -24,30 +27,67 @@ if TYPE_CHECKING:
     from dqnitro.learn.cpu.split_network import SplitNetwork
 
 Forward = Callable[[nn.Module, Tensor], Tensor]
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The replaceable pieces of an update."""
+class UpdateParts:
+    """The replaceable pieces of an update, and what its surroundings have to do for them."""
 
     prepare: Callable[[nn.Module], nn.Module]  # once, on both networks
     prepare_target: Callable[[nn.Module], nn.Module]  # once, on the target network, after `prepare`
     forward: Forward  # the pass that learns
-    quiet: Forward  # the passes that make the target
+    target_pass: Forward  # the passes that make the target
     act: Forward  # the pass that picks actions
     make_optimizer: Callable[[Iterable[Tensor], float, float], torch.optim.Optimizer]
-    around_loss: Callable[[Callable[..., Any]], Callable[..., Any]]  # around the whole loss function
+    compile: Callable[[Function], Function]  # around functions of tensors: the loss, or what it is made of
     copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
     step: Stepper
-    around_update: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f  # around loss and step, on a GPU
+    around_update: Callable[[Function], Function] = lambda f: f  # around loss and step, on a GPU
+    # Only where whole updates and choices are pieces of CUDA graphs (the runners `device` and `hybrid`):
+    around_act: Callable[[Forward], Forward] = lambda f: f  # around the pass that picks actions, for many environments
+    fit_optimizer: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None
     beside: SideThread | None = None  # a second thread for the target's pass
     by_hand: HandwrittenPasses | None = None  # the passes over convolutional networks, where they are written out
-    split: SplitNetwork | None = None  # those passes, divided between two threads
+    split: Split | None = None  # those passes, divided between two threads
     one_pass: bool = False  # all that the online network is asked before an update, in the pass that learns
+    channels_last: bool = False  # batches that come with channels innermost save a pass over their pixels
+    reads_ring: bool = False  # the update is `FusedUpdate`, which reads frames out of the ring by itself
 
 
-def plain_parts(device: str) -> Parts:
-    """The textbook: no wrapper at all, every pass builds a graph."""
+Apply = Callable[[UpdateParts, str], UpdateParts]
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A speed-up of the learner: what it does, and what others have to know to use it."""
+
+    name: str
+    apply: Apply
+    only_on: str = ""  # where the learner has to be: cpu, cuda
+    elsewhere: str = ""  # what to do where it is not
+    excludes: tuple[str, ...] = ()
+    compiles: bool = False  # with torch.compile, which counts versions of what it compiled
+    reads_ring: bool = False  # its update needs the replay of the runners device and hybrid
+    graph_holds_optimizer: bool = False  # the optimiser's step counter is where a CUDA graph can count
+    start_up: str = ""  # what takes long before the first step
+
+
+TRANSFORMS: dict[str, Transform] = {}  # in the order in which they are applied, first innermost
+
+
+def transform(name: str, **facts: Any) -> Callable[[Apply], Apply]:
+    """Put the function below into the table."""
+
+    def add(apply: Apply) -> Apply:
+        TRANSFORMS[name] = Transform(name, apply, **facts)
+        return apply
+
+    return add
+
+
+def plain_parts(device: str) -> UpdateParts:
+    """The textbook: no transform at all, every pass builds a graph."""
 
     def forward(network: nn.Module, obs: Tensor) -> Tensor:
         return network(obs)
@@ -62,15 +102,17 @@ def plain_parts(device: str) -> Parts:
     def copy(tensor: Tensor) -> Tensor:
         return tensor.to(device)
 
-    return Parts(same, same, forward, forward, forward, make_optimizer, same, copy, PlainStep())
+    return UpdateParts(same, same, forward, forward, forward, make_optimizer, same, copy, PlainStep())
 
 
-def no_grad(parts: Parts, device: str) -> Parts:
+@transform("no-grad")
+def no_grad(parts: UpdateParts, device: str) -> UpdateParts:
     """Target and acting passes without a graph. What every DQN should do; leaving it out is a rung below the baseline."""
-    return replace(parts, quiet=torch.no_grad()(parts.quiet), act=torch.no_grad()(parts.act))
+    return replace(parts, target_pass=torch.no_grad()(parts.target_pass), act=torch.no_grad()(parts.act))
 
 
-def fused_adam(parts: Parts, device: str) -> Parts:
+@transform("fused-adam", graph_holds_optimizer=True)
+def fused_adam(parts: UpdateParts, device: str) -> UpdateParts:
     """One kernel for the whole optimiser step instead of a few per tensor."""
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
@@ -81,30 +123,20 @@ def fused_adam(parts: Parts, device: str) -> Parts:
     return replace(parts, make_optimizer=make_optimizer)
 
 
-def one_pass_adam(parts: Parts, device: str) -> Parts:
+@transform(
+    "one-pass-adam", only_on="cpu", elsewhere="on a GPU take fused-adam", excludes=("fused-adam", "float16"),
+)  # fmt: skip
+def one_pass_adam(parts: UpdateParts, device: str) -> UpdateParts:
     """The optimiser step as one compiled pass over the memory; what is made in bfloat16 by `written-out` and
     `distinct-patches` it reads and writes as it is.
     """
     from dqnitro.learn.cpu.one_pass_adam import OnePassAdam, OnePassStep
 
-    if torch.device(device).type != "cpu":
-        raise ConfigError("wrapper one-pass-adam is for a learner on the CPU", "on a GPU take fused-adam")
     return replace(parts, make_optimizer=OnePassAdam, step=OnePassStep())
 
 
-def channels_last(parts: Parts, device: str) -> Parts:
-    """Channels innermost, as the convolution kernels of oneDNN and cuDNN want them: no reordering inside every layer."""
-
-    def prepare(network: nn.Module) -> nn.Module:
-        network = parts.prepare(network)
-        if isinstance(network, ConvNetwork):
-            network.memory_format = torch.channels_last
-        return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    return replace(parts, prepare=prepare)
-
-
-def inplace_relu(parts: Parts, device: str) -> Parts:
+@transform("inplace-relu")
+def inplace_relu(parts: UpdateParts, device: str) -> UpdateParts:
     """Activations overwrite their input: half the memory of a layer's output. The backward pass needs only the result."""
 
     def prepare(network: nn.Module) -> nn.Module:
@@ -117,7 +149,21 @@ def inplace_relu(parts: Parts, device: str) -> Parts:
     return replace(parts, prepare=prepare)
 
 
-def pinned_copies(parts: Parts, device: str) -> Parts:
+@transform("channels-last")
+def channels_last(parts: UpdateParts, device: str) -> UpdateParts:
+    """Channels innermost, as the convolution kernels of oneDNN and cuDNN want them: no reordering inside every layer."""
+
+    def prepare(network: nn.Module) -> nn.Module:
+        network = parts.prepare(network)
+        if isinstance(network, ConvNetwork):
+            network.memory_format = torch.channels_last
+        return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    return replace(parts, prepare=prepare, channels_last=True)
+
+
+@transform("pinned-copies")
+def pinned_copies(parts: UpdateParts, device: str) -> UpdateParts:
     """Through page-locked memory, from which the GPU reads by itself while the CPU goes on.
 
     torch keeps the page-locked blocks and gives none to anybody else before the copy out of it is done. For a network on
@@ -142,7 +188,9 @@ def _trace(network: nn.Module, obs: Tensor) -> nn.Module:
     return traced
 
 
-def torchscript(parts: Parts, device: str) -> Parts:
+# A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
+@transform("torchscript", excludes=("compile", "float16", "bfloat16", "written-out"))
+def torchscript(parts: UpdateParts, device: str) -> UpdateParts:
     """The network as a TorchScript graph, without Python between its layers. Traced, because its Python asks for the precision
     in use, which `torch.jit.script` cannot express. The graph shares the network's parameters.
     """
@@ -158,10 +206,12 @@ def torchscript(parts: Parts, device: str) -> Parts:
 
         return forward
 
-    return replace(parts, forward=scripted(parts.forward), quiet=scripted(parts.quiet), act=scripted(parts.act))
+    return replace(
+        parts, forward=scripted(parts.forward), target_pass=scripted(parts.target_pass), act=scripted(parts.act)
+    )
 
 
-def _mixed(parts: Parts, device: str, dtype: torch.dtype) -> Parts:
+def _mixed(parts: UpdateParts, device: str, dtype: torch.dtype) -> UpdateParts:
     """Convolutions and matrix products of the update in `dtype`; parameters, optimiser, output layer and loss stay float32.
 
     The target network is kept in `dtype` (it is read far more often than written). Acting stays float32: for a few
@@ -182,42 +232,59 @@ def _mixed(parts: Parts, device: str, dtype: torch.dtype) -> Parts:
 
         return forward
 
-    return replace(parts, prepare_target=prepare_target, forward=mixed(parts.forward), quiet=mixed(parts.quiet))
+    return replace(
+        parts, prepare_target=prepare_target, forward=mixed(parts.forward), target_pass=mixed(parts.target_pass)
+    )
 
 
-def bfloat16(parts: Parts, device: str) -> Parts:
-    """8 bits of precision and the range of float32: nothing vanishes, nothing overflows."""
-    return _mixed(parts, device, torch.bfloat16)
-
-
-def float16(parts: Parts, device: str) -> Parts:
+@transform("float16", excludes=("bfloat16", "written-out"))
+def float16(parts: UpdateParts, device: str) -> UpdateParts:
     """11 bits of precision but a narrow range, so the loss is scaled up for the backward pass."""
     return replace(_mixed(parts, device, torch.float16), step=ScaledStep(device))
 
 
-def written_out(parts: Parts, device: str) -> Parts:
+@transform("bfloat16")
+def bfloat16(parts: UpdateParts, device: str) -> UpdateParts:
+    """8 bits of precision and the range of float32: nothing vanishes, nothing overflows.
+
+    Where hundreds of environments act in one pass, that pass is in bfloat16 as well.
+    """
+    kind = torch.device(device).type
+
+    def around_act(f: Forward) -> Forward:
+        def act(network: nn.Module, obs: Tensor) -> Tensor:
+            with torch.autocast(kind, dtype=torch.bfloat16):
+                return f(network, obs)
+
+        return act
+
+    return replace(_mixed(parts, device, torch.bfloat16), around_act=around_act)
+
+
+@transform("written-out", only_on="cpu", elsewhere="on a GPU take bfloat16")
+def written_out(parts: UpdateParts, device: str) -> UpdateParts:
     """bfloat16 with the convolutional network's passes written out by hand, forward and backward, for learners on a CPU.
 
     Acting is in bfloat16 as well: the converted weights are there already. On top of `bfloat16` it takes over all of its passes.
     """
     from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
 
-    if torch.device(device).type != "cpu":
-        raise ConfigError("wrapper written-out is for a learner on the CPU", "on a GPU take bfloat16")
     return _by_hand(parts, HandwrittenPasses())
 
 
-def distinct_patches(parts: Parts, device: str) -> Parts:
+@transform(
+    "distinct-patches", only_on="cpu", elsewhere="on a GPU take bfloat16",
+    excludes=("torchscript", "float16", "written-out", "compile"),
+)  # fmt: skip
+def distinct_patches(parts: UpdateParts, device: str) -> UpdateParts:
     """The passes of `written-out`, with every distinct patch of a batch convolved once."""
     from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
     from dqnitro.learn.cpu.patch_dedup import PatchDedup
 
-    if torch.device(device).type != "cpu":
-        raise ConfigError("wrapper distinct-patches is for a learner on the CPU", "on a GPU take bfloat16")
     return _by_hand(parts, HandwrittenPasses(PatchDedup()))
 
 
-def _by_hand(parts: Parts, passes: HandwrittenPasses) -> Parts:
+def _by_hand(parts: UpdateParts, passes: HandwrittenPasses) -> UpdateParts:
     """Parts whose passes over convolutional networks are these; other networks keep theirs."""
     from dqnitro.learn.cpu.handwritten_passes import count_versions
     from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
@@ -234,19 +301,19 @@ def _by_hand(parts: Parts, passes: HandwrittenPasses) -> Parts:
         return optimizer
 
     return replace(
-        parts, forward=or_else(passes.forward, parts.forward), quiet=or_else(passes.forward_no_grad, parts.quiet),
+        parts, forward=or_else(passes.forward, parts.forward), target_pass=or_else(passes.quiet, parts.target_pass),
         act=or_else(passes.act, parts.act), make_optimizer=make_optimizer, by_hand=passes,
     )  # fmt: skip
 
 
-def side_by_side(parts: Parts, device: str) -> Parts:
+@transform("side-by-side", only_on="cpu", elsewhere="leave it out: a GPU has one queue")
+def side_by_side(parts: UpdateParts, device: str) -> UpdateParts:
     """The target's pass in a second thread while the online network's runs."""
-    if torch.device(device).type != "cpu":
-        raise ConfigError("wrapper side-by-side is for a learner on the CPU", "leave it out: a GPU has one queue")
     return replace(parts, beside=SideThread())
 
 
-def split_network(parts: Parts, device: str) -> Parts:
+@transform("split-network")
+def split_network(parts: UpdateParts, device: str) -> UpdateParts:
     """The hidden layer, its gradient and its optimiser on a second thread; the convolutions on the first."""
     from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
     from dqnitro.learn.cpu.split_network import SplitNetwork
@@ -264,19 +331,35 @@ def split_network(parts: Parts, device: str) -> Parts:
     return replace(parts, beside=beside, split=SplitNetwork(parts.by_hand, beside), make_optimizer=make_optimizer)
 
 
-def one_pass_acting(parts: Parts, device: str) -> Parts:
+@transform("one-pass-acting", only_on="cpu", elsewhere="on a GPU take cuda-graphs")
+def one_pass_acting(parts: UpdateParts, device: str) -> UpdateParts:
     """Actions from the update's own pass over the batch. It has the weights that acting would use: both come before the step."""
-    if torch.device(device).type != "cpu":
-        raise ConfigError("wrapper one-pass-acting is for a learner on the CPU", "on a GPU take cuda-graphs")
     return replace(parts, one_pass=True)
 
 
-def compiled(parts: Parts, device: str) -> Parts:
+@transform(
+    "compile", excludes=("written-out", "side-by-side", "split-network", "one-pass-acting"), compiles=True,
+    start_up="compiling the update step: some tens of seconds, once",
+)  # fmt: skip
+def compiled(parts: UpdateParts, device: str) -> UpdateParts:
     """`torch.compile` around the loss: forward and backward become a few fused kernels. Costs tens of seconds once."""
-    return replace(parts, around_loss=lambda f: torch.compile(parts.around_loss(f), dynamic=False))
+
+    def fit_optimizer(optimizer: torch.optim.Optimizer) -> None:
+        """One kernel over all parameters that fills the GPU; torch's own fused one uses a few dozen blocks."""
+        for group in optimizer.param_groups:
+            group["fused"], group["foreach"] = False, True
+        optimizer.step = torch.compile(optimizer.step)
+
+    return replace(
+        parts,
+        compile=lambda f: torch.compile(parts.compile(f), dynamic=False),
+        fit_optimizer=fit_optimizer if torch.device(device).type == "cuda" else parts.fit_optimizer,
+    )
 
 
-def cuda_graphs(parts: Parts, device: str) -> Parts:
+# Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
+@transform("cuda-graphs", excludes=("torchscript", "float16"))
+def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
     """The update and the acting pass as CUDA graphs: one start instead of some hundred. On the CPU there is nothing to record."""
     if torch.device(device).type != "cuda":
         return parts
@@ -295,7 +378,7 @@ def cuda_graphs(parts: Parts, device: str) -> Parts:
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
         optimizer = parts.make_optimizer(parameters, lr, eps)
         for group in optimizer.param_groups:
-            group["capturable"] = True  # its step counter lies on the card, where a graph can count
+            group["capturable"] = True  # its step counter lies on the GPU, where a graph can count
         return optimizer
 
     return replace(
@@ -303,57 +386,42 @@ def cuda_graphs(parts: Parts, device: str) -> Parts:
     )
 
 
-def own_kernels(parts: Parts, device: str) -> Parts:
-    """Passes, gradients and optimiser as kernels of our own. They read the ring on the card, so `run.updates` puts them in.
+@transform(
+    "own-kernels", only_on="cuda", elsewhere="on the CPU take distinct-patches", reads_ring=True,
+    excludes=("torchscript", "float16", "compile", "cuda-graphs"),
+    start_up="compiling the kernels of the update, if they are new to this machine: half a minute",
+)  # fmt: skip
+def own_kernels(parts: UpdateParts, device: str) -> UpdateParts:
+    """Passes, gradients and optimiser as kernels of our own (`gpu.fused_update`), which read the ring on the GPU.
 
     The target network stays as precise as the online one: they keep a copy in the precision that they want.
     """
-    if torch.device(device).type != "cuda":
-        raise ConfigError("wrapper own-kernels is for a learner on a GPU", "on the CPU take distinct-patches")
-    return replace(parts, prepare_target=lambda network: network)
+    return replace(parts, prepare_target=lambda network: network, reads_ring=True)
 
 
-WRAPPERS: dict[str, Callable[[Parts, str], Parts]] = {
-    "no-grad": no_grad,
-    "fused-adam": fused_adam,
-    "one-pass-adam": one_pass_adam,
-    "inplace-relu": inplace_relu,
-    "channels-last": channels_last,
-    "pinned-copies": pinned_copies,
-    "torchscript": torchscript,
-    "float16": float16,
-    "bfloat16": bfloat16,
-    "written-out": written_out,
-    "distinct-patches": distinct_patches,
-    "side-by-side": side_by_side,
-    "split-network": split_network,
-    "one-pass-acting": one_pass_acting,
-    "compile": compiled,
-    "cuda-graphs": cuda_graphs,
-    "own-kernels": own_kernels,
-}
-# A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
-EXCLUDE = (
-    *(("torchscript", other) for other in ("compile", "float16", "bfloat16", "written-out")),
-    *(("float16", other) for other in ("bfloat16", "written-out")),
-    *(("compile", other) for other in ("written-out", "side-by-side", "split-network", "one-pass-acting")),
-    *(("distinct-patches", other) for other in ("torchscript", "float16", "written-out", "compile")),
-    *(("one-pass-adam", other) for other in ("fused-adam", "float16")),
-    # Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
-    *(("cuda-graphs", other) for other in ("torchscript", "float16")),
-    *(("own-kernels", other) for other in ("torchscript", "float16", "compile", "cuda-graphs")),
-)
-
-
-def wrap(names: tuple[str, ...], device: str) -> Parts:
-    """Put the named wrappers on, in the order of the table, first innermost: the order of the names means nothing."""
-    for a, b in EXCLUDE:
-        if a in names and b in names:
-            raise ConfigError(f"wrappers {a} and {b} exclude each other", "leave one of them out")
+def chosen(names: tuple[str, ...]) -> tuple[Transform, ...]:
+    """The transforms of these names, in the order in which they are applied; ConfigError if they do not go together."""
+    for a, found in TRANSFORMS.items():
+        for b in found.excludes:
+            if a in names and b in names:
+                raise ConfigError(f"wrappers {a} and {b} exclude each other", "leave one of them out")
     for name in names:
-        if name not in WRAPPERS:
-            raise ConfigError(f"unknown wrapper {name!r}", f"the wrappers are {', '.join(WRAPPERS)}")
+        if name not in TRANSFORMS:
+            raise ConfigError(f"unknown wrapper {name!r}", f"the wrappers are {', '.join(TRANSFORMS)}")
+    return tuple(found for name, found in TRANSFORMS.items() if name in names)
+
+
+def for_graphs(names: tuple[str, ...]) -> tuple[str, ...]:
+    """These transforms with an optimiser that a CUDA graph can hold; the default one reads its step counter on the host."""
+    return names if any(t.graph_holds_optimizer for t in chosen(names)) else (*names, "fused-adam")
+
+
+def wrap(names: tuple[str, ...], device: str) -> UpdateParts:
+    """The parts of an update with the named transforms, for a learner on this device."""
     parts = plain_parts(device)
-    for name in (n for n in WRAPPERS if n in names):
-        parts = WRAPPERS[name](parts, device)
+    for found in chosen(names):
+        if found.only_on and found.only_on != torch.device(device).type:
+            where = {"cpu": "the CPU", "cuda": "a GPU"}[found.only_on]
+            raise ConfigError(f"wrapper {found.name} is for a learner on {where}", found.elsewhere)
+        parts = found.apply(parts, device)
     return parts

@@ -31,8 +31,8 @@ def _free_memory(device: str) -> tuple[float, str]:
     return float(psutil.virtual_memory().available), "main"
 
 
-def make_replay(config: Config, spec: EnvSpec, learner_device: str) -> Replay:
-    """The replay that a config describes; ConfigError if it does not fit into memory."""
+def make_replay(config: Config, spec: EnvSpec, learner_device: str, channels_last: bool) -> Replay:
+    """The replay a config asks for; ConfigError if it would not fit. `channels_last`: how the learner reads pixels."""
     from dqnitro.replay.frames import FrameReplay, frame_bytes
     from dqnitro.replay.plain import PlainReplay, plain_bytes
     from dqnitro.replay.prioritized import PrioritizedReplay
@@ -45,8 +45,7 @@ def make_replay(config: Config, spec: EnvSpec, learner_device: str) -> Replay:
     check_memory(per_transition * c.replay_capacity, free, c.replay_capacity, where)
     if plain:
         return PlainReplay(c.replay_capacity, spec, c.n_step, c.gamma)
-    # The learner reads pixels in this order; gathering them in it saves a pass over every batch.
-    last = "channels-last" in c.wrappers
+    # Gathering pixels in the order in which they are read saves the learner a pass over every batch.
     if c.prioritized:
-        return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha, last)
-    return FrameReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, last)
+        return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha, channels_last)
+    return FrameReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, channels_last)

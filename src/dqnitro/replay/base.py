@@ -25,8 +25,21 @@ class Sample(NamedTuple):
     ids: np.ndarray
 
 
+class ReplayMemory(Protocol):
+    """What every replay is, on the host or on a GPU: memory that can be saved."""
+
+    @property
+    def bytes_per_transition(self) -> float:
+        """Memory of a full replay divided by its capacity."""
+        ...
+
+    def get_state(self) -> Mapping[str, np.ndarray]: ...
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> None: ...
+
+
 @runtime_checkable
-class Replay(Protocol):
+class Replay(ReplayMemory, Protocol):
     """Remembers transitions and hands out batches of them."""
 
     def start(self, obs: np.ndarray) -> None:
@@ -48,15 +61,6 @@ class Replay(Protocol):
     def __len__(self) -> int:
         """Number of transitions that can be sampled now."""
         ...
-
-    @property
-    def bytes_per_transition(self) -> float:
-        """Memory of a full replay divided by its capacity."""
-        ...
-
-    def get_state(self) -> Mapping[str, np.ndarray]: ...
-
-    def set_state(self, state: Mapping[str, np.ndarray]) -> None: ...
 
 
 def draw_uniform(sizes: np.ndarray, batch_size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

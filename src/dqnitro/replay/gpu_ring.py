@@ -1,24 +1,30 @@
-"""Experience on one device, as tensors that never move: what a CUDA graph can write to and sample from.
+"""Replay on one device, as tensors that never move: what a CUDA graph can write to and sample from.
 
 Slot t holds what n environments saw and did at one moment: the newest frame (each frame once), the action, and, written one
 step later, what came of it. `head` is the slot of the current observation. Time is a ring: slot t is followed by t + 1
 modulo `slots`.
 
-A machine that is away (its next game is being started aside) has no decision in a slot; `valid` says so. Sampling draws slots
-and environments without looking, and gives such draws, a few in a hundred, the weight 0.
+An environment whose next game is still to begin has no decision in a slot; `valid` says so. Sampling draws slots and
+environments without looking, and gives such draws, a few in a hundred, the weight 0.
+
+It keeps what `base.ReplayMemory` asks of every replay. `add` and `sample` of a replay on the host are in pieces here, since a graph
+plays and learns at the same time: `see`, `decide`, `outcome`; `draw`, `look_up`, `fetch`, `assemble`.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from dqnitro.dqn import Batch
 
 COLUMNS = ("frames", "action", "reward", "done", "cut", "valid", "age")  # (slots, environments, ...)
+STATE = (*COLUMNS, "head", "filled")
 GUARD = 8  # slots next to the one being written that are never sampled: play goes on while the learner reads
 
 
@@ -61,7 +67,7 @@ class Ring:
         self.head = torch.zeros(1, dtype=torch.int64, device=device)
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)  # slots with a decision in them
         self._back = torch.arange(stack - 1, -1, -1, device=device)
-        self._rows = self.frames.view(slots * n, *shape)  # all frames, also those of other parts
+        self._rows = self.frames.view(slots * n, *shape)  # all frames, also those of other groups
 
     @property
     def bytes_per_transition(self) -> float:
@@ -153,6 +159,11 @@ class Ring:
         obs_t = self.assemble(self.fetch(d.rows_t), d.seen_t)
         return Batch(obs_tm1, d.action_tm1, d.reward_t, d.discount_t, obs_t, d.weight)
 
-    def tensors(self) -> dict[str, Tensor]:
-        """All that a checkpoint needs."""
-        return {name: getattr(self, name) for name in (*COLUMNS, "head", "filled")}
+    def get_state(self) -> dict[str, np.ndarray]:
+        """All that a checkpoint needs. Waits for the GPU."""
+        return {name: getattr(self, name).cpu().numpy() for name in STATE}
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> None:
+        """Into the tensors that are there: a graph knows them by address."""
+        for name in STATE:
+            getattr(self, name).copy_(torch.from_numpy(np.array(state[name])))

@@ -20,6 +20,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs, Step
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.learner import Learner
+from dqnitro.learn.transforms import chosen
 from dqnitro.process_setup import keep_freed_memory
 from dqnitro.replay.base import Replay, Sample
 from dqnitro.run.build import make_clock, make_generators, resolve_device
@@ -179,13 +180,13 @@ def make_agent(config: Config, envs: Envs | None = None) -> InlineAgent:
         torch.set_num_threads(config.torch_threads)
     envs = make_envs(config) if envs is None else envs
     try:
-        if "own-kernels" in config.wrappers:
+        if fused := [t.name for t in chosen(config.wrappers) if t.reads_ring]:
             raise ConfigError(
-                f"wrapper own-kernels reads the replay of the runners device and hybrid, not {config.runner}'s",
-                "use --without own-kernels",
+                f"wrapper {fused[0]} reads the replay of the runners device and hybrid, not {config.runner}'s",
+                f"use --without {fused[0]}",
             )
         learner = Learner(config, envs.spec, device)
-        replay = make_replay(config, envs.spec, device)
+        replay = make_replay(config, envs.spec, device, learner.parts.channels_last)
         learner.warm_up(envs.spec, config.batch_size)
         obs = envs.reset()
         replay.start(obs)

@@ -26,11 +26,11 @@ def autocast_step(learner: Learner, batch: Batch, dtype: torch.dtype) -> Step:
     """
     kind = learner.device.type
     scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)
-    optimizer = learner._optimizer
+    optimizer = learner.optimizer
 
     def step() -> float:
         with torch.autocast(kind, dtype=dtype):
-            loss, _ = learner._loss(learner.online, learner.target, batch)
+            loss, _ = learner.loss(learner.online, learner.target, batch)
         optimizer.zero_grad(set_to_none=True)
         scaler.scale(loss).backward()
         scaler.step(optimizer)

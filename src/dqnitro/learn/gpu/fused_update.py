@@ -1,4 +1,4 @@
-"""Updates of the Nature network by kernels of our own (`card_passes`, `card_gradients`): eighteen launches instead of a hundred.
+"""Updates of the Nature network by kernels of our own (`triton_forward`, `triton_backward`): eighteen launches, not a hundred.
 
 They read frames out of the ring as bytes, keep activations and packed weights in bfloat16, add bias and ReLU (and on the way back
 its mask) where a layer's numbers are in registers anyway, and leave the packed weights of the next update behind. What is not on
@@ -10,19 +10,17 @@ from __future__ import annotations
 import contextlib
 import math
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork
 from dqnitro.learn.gpu import triton_backward, triton_forward
 from dqnitro.learn.gpu.packed_weights import COPIES, FEATURES, Masters, Packed
-
-if TYPE_CHECKING:
-    from dqnitro.config import Config
-    from dqnitro.learn.learner import Learner
-    from dqnitro.replay.gpu_ring import Ring
+from dqnitro.learn.learner import Learner
+from dqnitro.replay.gpu_ring import Ring
 
 passes: Any = triton_forward
 back: Any = triton_backward
@@ -67,24 +65,24 @@ class Room:
         self.third = torch.empty((n, FEATURES), **like)
 
 
-class OwnKernels:
-    """The updates of one run. Everything is enqueued and nothing waits, so all of it can be recorded."""
+class FusedUpdate:
+    """A `RingUpdate`, at most `together` at a time. Everything is enqueued and nothing waits, so all of it can be recorded."""
 
     def __init__(
-        self, config: Config, learner: Learner, ring: Ring, n_actions: int, group: int, dtype: torch.dtype = torch.bfloat16
-    ) -> None:  # fmt: skip
+        self, config: Config, learner: Learner, ring: Ring, together: int, dtype: torch.dtype = torch.bfloat16
+    ) -> None:
         assert isinstance(learner.online, ConvNetwork) and isinstance(learner.target, ConvNetwork)
-        self.config, self.ring, self.batch, self.group, self.dtype = config, ring, config.batch_size, group, dtype
+        self.config, self.ring, self.batch, n_actions = config, ring, config.batch_size, learner.head.n_actions
         self.online, self.target = learner.online, learner.target
-        self.masters = Masters(self.online, learner._optimizer, dtype)
+        self.masters = Masters(self.online, learner.optimizer, dtype)
         self.weights, self.target_weights = self.masters.packed(self.online), self.masters.packed(self.target)
         device = ring.frames.device
         like: dict[str, Any] = {"device": device, "dtype": dtype}
         n, passed = self.batch, self.batch * (1 + config.double)
-        self.acting, self.learning, self.looking = Room(ring.n, like), Room(passed, like), Room(group * n, like)
+        self.acting, self.learning, self.looking = Room(ring.n, like), Room(passed, like), Room(together * n, like)
         self.values_acting = torch.empty((ring.n, n_actions), device=device)
         self._envs = torch.arange(ring.n, device=device)
-        self.values_t = torch.empty((group * n, n_actions), device=device)
+        self.values_t = torch.empty((together * n, n_actions), device=device)
         columns = max(16, 1 << n_actions.bit_length())  # the actions, and the value stream
         self.head: dict[str, Any] = {
             "A": n_actions, "AP": columns, "H": config.hidden_units, "DUELING": int(config.dueling),
@@ -92,14 +90,14 @@ class OwnKernels:
         self.g_first, self.g_second = torch.empty((n, 400, 32), **like), torch.empty((n, 81, 64), **like)
         self.g_third, self.g_hidden = torch.empty((n, FEATURES), **like), torch.empty((n, self.masters.units), **like)
         self.g_out = torch.empty((n, columns), device=device)
-        self.losses = torch.zeros(group, device=device)
-        # The transitions of a group, as `card_passes.look_up` writes them.
+        self.losses = torch.zeros(together, device=device)
+        # The transitions of updates that are made together, as `triton_forward.look_up` writes them.
         places = {"dtype": torch.int64, "device": device}
-        self.rows, self.rows_t = torch.zeros((group, passed, 4), **places), torch.zeros((group * n, 4), **places)
+        self.rows, self.rows_t = torch.zeros((together, passed, 4), **places), torch.zeros((together * n, 4), **places)
         self.seen = torch.zeros_like(self.rows, dtype=torch.bool)
         self.seen_t = torch.zeros_like(self.rows_t, dtype=torch.bool)
-        self.action = torch.zeros((group, n), **places)
-        self.reward, self.discount, self.weight = torch.zeros((3, group, n), device=device)
+        self.action = torch.zeros((together, n), **places)
+        self.reward, self.discount, self.weight = torch.zeros((3, together, n), device=device)
         asm = dtype == torch.bfloat16 and device.type == "cuda"
         self.tuned = {k: v if asm or "ASM" not in v else {**v, "ASM": 0} for k, v in TUNED.items()}
         if n_actions > 8:  # the values of four samples would not fit into registers
@@ -116,7 +114,7 @@ class OwnKernels:
     # ---- what an agent calls
 
     def refresh(self) -> None:
-        """Packed weights anew, after a resume or a warm-up."""
+        """Pack the weights again, after a resume or a warm-up."""
         self.masters.pack(self.online, self.weights)
         self.masters.pack(self.target, self.target_weights)
 
@@ -129,8 +127,11 @@ class OwnKernels:
         copy = self.masters.packed(self.online)
         return copy._replace(outputs=tuple(x.detach().clone() for x in copy.outputs))
 
-    def act(self, ring: Ring, weights: Packed) -> Tensor:
-        """Values of the current observations in the ring, or in a part of it."""
+    def tensors(self, weights: Packed) -> list[Tensor]:
+        return [*weights.copies, *(x.detach() for x in weights.outputs)]
+
+    def values(self, ring: Ring, obs: Tensor | None, weights: Packed) -> Tensor:
+        """Values of the newest observations in the ring, or in a part of it; `obs` is not read."""
         rows, seen = ring.rows(ring.head.expand(ring.n), self._envs[: ring.n])
         return self._values(weights, rows, seen, self.acting, self.values_acting)
 

@@ -1,4 +1,4 @@
-"""Weights as the kernels of `card_passes` want them: the masters in float32, with torch's names and order, and packed copies.
+"""Weights as the kernels of `triton_forward` want them: the masters in float32, with torch's names and order, and packed copies.
 
 The masters and Adam's moments are the network's own parameters and the optimiser's own state, moved into a few large tensors, so
 that two kernels do an optimiser step and checkpoints know nothing of it.

@@ -15,16 +15,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dqnitro import dqn
 from dqnitro.agent import HasSpec, Phases, State
 from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.learn.learner import Learner
-from dqnitro.learn.transforms import wrap
+from dqnitro.learn.ring_update import make_update
 from dqnitro.replay.gpu_ring import Ring
+from dqnitro.requirements import MOST_TOGETHER
 from dqnitro.run.build import make_clock
 from dqnitro.run.gpu.turns import Acting, Group
-from dqnitro.run.gpu.updates import Updates
 
 # The numbers that the GPU keeps of a run; STEPS and ENDS only with `device`, where the host does not see the games.
 STEPS, UPDATES, ENDS, LOSS, FIRST_BAD = range(5)
@@ -75,23 +74,13 @@ class GpuAgent(ABC):
         torch.manual_seed(config.seed)  # of the GPU, too: exploration and samples are drawn there
         n, size = config.n_envs, config.screen_size
         self.learner = Learner(config, envs.spec, str(device))
-        # Every tick brings the first bad update; asking the GPU would wait for it.
-        self.learner.check_finite = lambda: None
         deep = size % 4 == 0 and config.network in ("nature", "small")
         self.ring = self.replay = Ring(config.replay_capacity // n, n, size, config.frame_stack, device, deep)
         self.clock: Clock = make_clock(config)
         self.phases = Phases()
-        self._act = wrap(tuple(w for w in config.wrappers if w != "compile"), str(device)).act
-        if "bfloat16" in config.wrappers:
-            plain = self._act
-
-            def act(network: torch.nn.Module, obs: Tensor) -> Tensor:
-                with torch.autocast(device.type, dtype=torch.bfloat16):
-                    return plain(network, obs)
-
-            self._act = act
-
-        self.updates = Updates(self)
+        # Compiled code knows its sizes: updates that a group's step owes are made together, single ones for what is left.
+        self.together = max(1, min(MOST_TOGETHER, int(n / len(self.players) / config.steps_per_update)))
+        self.update = make_update(config, self.learner, self.ring, self.together)
         self.age = torch.zeros(n, dtype=torch.int64, device=device)
         self.was_away = torch.zeros(n, dtype=torch.bool, device=device)
         # Random numbers of the choices and of the updates, where they are not torch's own.
@@ -101,7 +90,7 @@ class GpuAgent(ABC):
         # The last group is behind the others: up to its head all of them have been.
         rings[-1].head, rings[-1].filled = self.ring.head, self.ring.filled
         self.groups = tuple(Group(ring, self.age, self.was_away) for ring in rings)
-        self.acting = Acting(self.learner.online, self.updates.own, len(self.groups))
+        self.acting = Acting(self.update, len(self.groups))
         self.report = torch.zeros(REPORT, dtype=torch.float64, device=device)
         self.report[FIRST_BAD] = -1
 
@@ -113,9 +102,7 @@ class GpuAgent(ABC):
 
     def values(self, k: int = 0) -> Tensor:
         """What the online network makes of the current observations of group k, (n, n_actions)."""
-        if self.updates.own is not None:
-            return self.updates.own.act(self.groups[k].ring, self.acting.weights[k])
-        return dqn.q_values(self._act(self.acting.weights[k], self.players[k].obs), self.learner._atoms)
+        return self.update.values(self.groups[k].ring, self.players[k].obs, self.acting.weights[k])
 
     def choose(self, k: int = 0) -> None:
         """Group k looks and decides; what the updates after it may read is fixed."""
@@ -150,19 +137,36 @@ class GpuAgent(ABC):
 
     def learn(self, size: int = 1, k: int = -1) -> None:
         """`size` updates, drawn together, from what group k's choice has left to read."""
-        self.updates.run(size, k)
+        c, readable = self.config, self.groups[k]
+        drawn = self.ring.draw(
+            size * c.batch_size, c.n_step, readable.head, readable.filled, self.chances.get("learn")
+        )  # fmt: skip
+        self.count_updates(self.update.learn(*drawn))
+
+    def count_updates(self, losses: Tensor) -> None:
+        """Count them, keep the last loss and the number of the first bad update there ever was."""
+        report = self.report
+        bad = ~torch.isfinite(losses)
+        first = report[UPDATES] + 1 + bad.to(torch.int8).argmax()
+        report[FIRST_BAD].copy_(torch.where(bad.any() & (report[FIRST_BAD] < 0), first, report[FIRST_BAD]))
+        report[UPDATES].add_(len(losses))
+        report[LOSS].copy_(losses[-1])
+
+    def sizes(self, updates: int) -> list[int]:
+        """So many updates, as how many are drawn together."""
+        return [self.together] * (updates // self.together) + [1] * (updates % self.together)
 
     @torch.no_grad()
     def sync_target(self) -> None:
         for to, of in zip(self.learner.target.parameters(), self.learner.online.parameters(), strict=True):
             to.copy_(of)
-        self.updates.sync_target()
+        self.update.sync_target()
 
     # ---- before the clock runs
 
     def warm_up(self) -> None:
         """Allocate and compile on what is in the ring; then everything is put back as it was. Only on a GPU."""
-        optimizer = self.learner._optimizer
+        optimizer = self.learner.optimizer
         network = {k: v.clone() for k, v in self.learner.online.state_dict().items()}
         moments = {p: {k: v.clone() for k, v in s.items()} for p, s in optimizer.state.items()}
         report, rng = self.report.clone(), torch.cuda.get_rng_state(self.device)
@@ -170,13 +174,13 @@ class GpuAgent(ABC):
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for size in {1, self.updates.together}:
+            for size in {1, self.together}:
                 for _ in range(3):
                     self.learn(size)
             self.values()
         torch.cuda.current_stream().wait_stream(stream)
         self.learner.online.load_state_dict(network)
-        self.updates.refresh()
+        self.update.refresh()
         for parameter, state in optimizer.state.items():
             for name, value in state.items():
                 value.copy_(moments[parameter][name]) if parameter in moments else value.zero_()
@@ -188,13 +192,14 @@ class GpuAgent(ABC):
     # ---- state
 
     def state_tensors(self) -> dict[str, Tensor]:
-        ring = {f"ring.{k}": v for k, v in self.ring.tensors().items()}
-        return {**ring, "age": self.age, "was_away": self.was_away, "report": self.report}
+        """What of the run is neither the learner's nor the ring's, by the names of a checkpoint."""
+        return {"age": self.age, "was_away": self.was_away, "report": self.report}
 
     def get_state(self) -> State:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         tensors = {k: v.cpu().numpy() for k, v in self.state_tensors().items()}
+        tensors |= {f"ring.{k}": v for k, v in self.ring.get_state().items()}
         tensors["torch_rng"] = torch.get_rng_state().numpy()
         if self.device.type == "cuda":
             tensors["cuda_rng"] = torch.cuda.get_rng_state(self.device).numpy()
@@ -203,8 +208,9 @@ class GpuAgent(ABC):
 
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
         self.learner.set_state({k: torch.from_numpy(np.array(np.asarray(v))) for k, v in arrays["learner"].items()})
-        self.updates.refresh()
+        self.update.refresh()
         saved = arrays["agent"]
+        self.ring.set_state({k.removeprefix("ring."): v for k, v in saved.items() if k.startswith("ring.")})
         for k, v in self.state_tensors().items():
             v.copy_(torch.from_numpy(np.array(saved[k])))
         torch.set_rng_state(torch.from_numpy(np.array(saved["torch_rng"])))

@@ -23,6 +23,7 @@ from dqnitro.agent import State, Tick
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd
 from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.learn.transforms import for_graphs
 from dqnitro.run.gpu.agent import ENDS, STEPS, GpuAgent, Player
 from dqnitro.run.gpu.cuda_envs import CudaEnvs
 
@@ -160,7 +161,7 @@ class Graphs:
         main.wait_stream(self._start)
 
     def _learn(self, updates: int) -> None:
-        for size in self.agent.updates.sizes(updates):
+        for size in self.agent.sizes(updates):
             self.agent.learn(size)
 
     def prepare(self) -> None:
@@ -251,8 +252,7 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
         raise ConfigError(f"runner device plays Atari games, {config.env_id} is not one", "use --runner inline")
     if config.prioritized:
         raise ConfigError("runner device samples uniformly", "drop --prioritized, or use --runner inline")
-    if "fused-adam" not in config.wrappers:  # the other one reads its step counter on the host: no graph could hold it
-        config = config.replace(wrappers=(*config.wrappers, "fused-adam"))
+    config = config.replace(wrappers=for_graphs(config.wrappers))
     if config.act_device != "same":
         raise ConfigError(f"runner device acts where it learns, got act_device {config.act_device}", "leave it at same")
     if config.resize != "area":

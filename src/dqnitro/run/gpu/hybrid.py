@@ -26,6 +26,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs, GameEnd, Step
 from dqnitro.envs.turns import EnvParts, make_env_parts
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError
+from dqnitro.learn.transforms import for_graphs
 from dqnitro.run.build import resolve_device
 from dqnitro.run.gpu.agent import FIRST_BAD, LOSS, GpuAgent
 from dqnitro.run.gpu.streams import Lanes, NoStreams, Streams
@@ -212,7 +213,7 @@ class HybridAgent(GpuAgent):
         self.lanes.learned(k)
 
     def _learn(self, updates: int, k: int, last: bool = False) -> None:
-        sizes = self.updates.sizes(updates) or [0] * (last and len(self.groups) > 1)
+        sizes = self.sizes(updates) or [0] * (last and len(self.groups) > 1)
         for i, size in enumerate(sizes, 1):
             self.lanes.learn(self.learn_after_turn, size, k, last and i == len(sizes), chance=self.chances["learn"])
 
@@ -294,7 +295,7 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     if config.prioritized:
         raise ConfigError("runner hybrid samples uniformly", "drop --prioritized, or use --runner inline")
     device = torch.device(resolve_device(config.device))
-    if device.type == "cuda" and "fused-adam" not in config.wrappers:
+    if device.type == "cuda" and for_graphs(config.wrappers) != config.wrappers:
         raise ConfigError("runner hybrid needs the fused optimiser in its graph", "add --also fused-adam")
     if config.torch_threads or device.type == "cuda":
         # On the host torch only moves frames; threads of its own would spin on the cores that play.

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from dqnitro.learn.ring_update import RingUpdate
 from dqnitro.replay.gpu_ring import Ring
-
-if TYPE_CHECKING:
-    from dqnitro.learn.gpu.fused_update import OwnKernels
 
 
 class Group:
@@ -25,28 +22,22 @@ class Group:
 
 
 class Acting:
-    """`weights[k]` are what group k acts with: a network, or what `own-kernels` has packed of one.
+    """`weights[k]` are what group k acts with: a network, or what its update makes of one.
 
     One group acts with the learner's own. Several have a copy each, taken after the updates that follow their turn: while one group
     chooses, the updates that were started after another's turn may go on.
     """
 
-    def __init__(self, online: nn.Module, own: OwnKernels | None, groups: int) -> None:
-        self._live: Any = online if own is None else own.weights
-        self.weights: list[Any] = [self._live]
-        if groups > 1:
-            self.weights = [copy.deepcopy(online) if own is None else own.copy_weights() for _ in range(groups)]
-
-    def _tensors(self, weights: Any) -> list[Tensor]:
-        if isinstance(weights, nn.Module):
-            return [p.detach() for p in weights.parameters()]
-        return [*weights.copies, *(x.detach() for x in weights.outputs)]
+    def __init__(self, update: RingUpdate, groups: int) -> None:
+        self._update = update
+        self.weights = [update.weights] if groups == 1 else [update.copy_weights() for _ in range(groups)]
 
     @torch.no_grad()
     def refresh(self, k: int) -> None:
         """Group k acts with the newest weights."""
-        if self.weights[k] is not self._live:
-            for mine, newest in zip(self._tensors(self.weights[k]), self._tensors(self._live), strict=True):
+        if self.weights[k] is not self._update.weights:
+            pairs = (self._update.tensors(weights) for weights in (self.weights[k], self._update.weights))
+            for mine, newest in zip(*pairs, strict=True):
                 mine.copy_(newest)
 
     def get_state(self) -> dict[str, Any]:
@@ -56,7 +47,7 @@ class Acting:
         return {
             f"acting.{k}.{i}": x.to(torch.float32).cpu().numpy()
             for k, weights in enumerate(self.weights)
-            for i, x in enumerate(self._tensors(weights))
+            for i, x in enumerate(self._update.tensors(weights))
         }
 
     @torch.no_grad()
@@ -64,6 +55,6 @@ class Acting:
         """Copies that were not saved become the newest weights."""
         for k, weights in enumerate(self.weights):
             self.refresh(k)
-            for i, x in enumerate(self._tensors(weights)):
+            for i, x in enumerate(self._update.tensors(weights)):
                 if (saved := state.get(f"acting.{k}.{i}")) is not None and len(self.weights) > 1:
                     x.copy_(torch.from_numpy(saved).view(x.shape))

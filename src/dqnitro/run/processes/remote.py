@@ -274,7 +274,7 @@ class RemotePlayer:
     def take(self) -> tuple[np.ndarray, Step, Report]:
         """The next vector step, waiting for it where need be."""
         while self._done <= self._next:
-            self._wait()
+            self.wait()
         actions, step, report = self._ring.read(self._next)
         self._next += 1
         self._obs = step.obs_t
@@ -282,8 +282,8 @@ class RemotePlayer:
         self.seconds["env"] += float(report.seconds[1])
         return actions, step, report
 
-    def _wait(self) -> None:
-        """One message, and what follows from it."""
+    def wait(self) -> None:
+        """For one message of the player, and what follows from it."""
         try:
             kind, body = self._receive()
         except _Gone as e:
@@ -334,7 +334,7 @@ class RemotePlayer:
         while self._alive and (self._done < self._permitted or self._log):
             if not self._asked:
                 self._ask()
-            self._wait()
+            self.wait()
         at = self._position()
         out = {f"games.{k}": np.asarray(v) for k, v in at.games.items()}
         out |= {"log": at.log, "rng": at.rng, "pending": at.pending, "steps": np.array(at.steps), "obs": self._obs}

@@ -1,0 +1,118 @@
+"""Updates from a ring on the GPU, several at a time: drawn together, seen by the target network together, made one after the other.
+
+The target network does not change between them, so its pass over the batches of many updates is one pass over a large batch, which
+a GPU does far faster. It is the same arithmetic as one update after the other. Nothing here waits for the GPU, so that a CUDA graph can
+hold all of it.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from dqnitro import dqn
+from dqnitro.config import Config
+from dqnitro.dqn import Batch
+from dqnitro.errors import ConfigError
+from dqnitro.learn.learner import Learner
+from dqnitro.replay.gpu_ring import Ring
+from dqnitro.requirements import own_kernels_need
+
+
+class RingUpdate(Protocol):
+    """What changes a learner's parameters where experience is in a ring, and acts with them."""
+
+    weights: Any  # what acting uses: the online network, or what was made of it; always the newest
+
+    def learn(self, t: Tensor, env: Tensor) -> Tensor:
+        """One update for each batch of transitions that begin at slots t of environments env; their losses."""
+        ...
+
+    def values(self, ring: Ring, obs: Tensor, weights: Any) -> Tensor:
+        """Values (n, n_actions) of the newest observations in the ring, which are also in `obs`, for whom that is quicker."""
+        ...
+
+    def copy_weights(self) -> Any:
+        """The weights as they are now, for acting while updates go on."""
+        ...
+
+    def tensors(self, weights: Any) -> list[Tensor]:
+        """All that `weights` consist of, in one order: copying these makes two of them equal."""
+        ...
+
+    def sync_target(self) -> None:
+        """The target network's parameters were just made equal to the online one's."""
+        ...
+
+    def refresh(self) -> None:
+        """Something else than an update has changed the networks."""
+        ...
+
+
+class TorchUpdate:
+    """By autograd, with the parts of the learner. Frames are copied out of the ring whole; the first layer converts them."""
+
+    def __init__(self, config: Config, learner: Learner, ring: Ring) -> None:
+        self._config, self._learner, self._ring = config, learner, ring
+        self.weights: nn.Module = learner.online
+        parts = learner.parts
+
+        def target_values(frames: Tensor, seen: Tensor) -> Tensor:
+            return parts.target_pass(learner.target, ring.assemble(frames, seen))
+
+        def loss(
+            frames: Tensor, seen: Tensor, out_t: Tensor, frames_t: Tensor, seen_t: Tensor, *rest: Tensor
+        ) -> Tensor:
+            action, reward, discount, weight = rest
+            # only double DQN looks at it again
+            obs_t = ring.assemble(frames_t, seen_t) if config.double else frames_t
+            batch = Batch(ring.assemble(frames, seen), action, reward, discount, obs_t, weight)
+            return learner.loss_given(learner.online, out_t, batch)[0]
+
+        self._target_values, self._loss = parts.compile(target_values), parts.compile(loss)
+        self._look_up = parts.compile(ring.look_up)
+        self.act = parts.around_act(parts.act)
+        parts.fit_optimizer(learner.optimizer)
+
+    def learn(self, t: Tensor, env: Tensor) -> Tensor:
+        c, learner, size = self._config, self._learner, self._config.batch_size
+        d = self._look_up(t, env, c.n_step, c.gamma)
+        frames, frames_t = self._ring.fetch(d.rows_tm1), self._ring.fetch(d.rows_t)
+        with torch.no_grad():
+            out_t = self._target_values(frames_t, d.seen_t)
+        columns = frames, d.seen_tm1, out_t, frames_t, d.seen_t, d.action_tm1, d.reward_t, d.discount_t, d.weight
+        losses = []
+        for i in range(len(t) // size):
+            loss = self._loss(*(x[i * size : (i + 1) * size] for x in columns))
+            learner.optimizer_step(loss, learner.online, learner.optimizer, c.grad_clip)
+            losses.append(loss.detach())
+        return torch.stack(losses)
+
+    def values(self, ring: Ring, obs: Tensor, weights: nn.Module) -> Tensor:
+        return dqn.q_values(self.act(weights, obs), self._learner.atoms)
+
+    def copy_weights(self) -> nn.Module:
+        return copy.deepcopy(self.weights)
+
+    def tensors(self, weights: nn.Module) -> list[Tensor]:
+        return [p.detach() for p in weights.parameters()]
+
+    def sync_target(self) -> None:
+        """Nothing is kept beside the parameters."""
+
+    def refresh(self) -> None:
+        """Nothing is kept beside the parameters."""
+
+
+def make_update(config: Config, learner: Learner, ring: Ring, together: int) -> RingUpdate:
+    """The update that the learner's parts ask for; at most `together` are made at a time."""
+    if not learner.parts.reads_ring:
+        return TorchUpdate(config, learner, ring)
+    if why := own_kernels_need(config):
+        raise ConfigError(f"wrapper own-kernels: {why}", "use --without own-kernels")
+    from dqnitro.learn.gpu.fused_update import FusedUpdate
+
+    return FusedUpdate(config, learner, ring, together)
