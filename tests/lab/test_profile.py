@@ -132,7 +132,7 @@ def test_the_player_of_the_processes_runner_stands_beside_the_trainer(tmp_path):
 
 def test_a_part_in_a_process_of_its_own_brings_its_phases():
     player = types.SimpleNamespace(pid=2**30, seconds={"act": 1.0, "env": 2.0})
-    others = Others(types.SimpleNamespace(envs=player, replay=None, learner=None))
+    others = Others(types.SimpleNamespace(envs=player, config=types.SimpleNamespace(runner="processes")))
     others.begin()
     player.seconds = {"act": 1.5, "env": 4.0}
     (node,) = others.nodes()

@@ -12,7 +12,7 @@ from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
 from dqnitro.learn.optimizer_step import PlainStep, ScaledStep
-from dqnitro.learn.transforms import wrap
+from dqnitro.learn.transforms import TRANSFORMS, chosen, for_graphs, wrap
 from dqnitro.run.inline import make_agent
 from dqnitro.session import train
 
@@ -134,6 +134,37 @@ def test_the_order_of_the_names_means_nothing(last):
         assert after < 0.9 * before, "what is learned is what is asked"
         said.append(after)
     assert said[0] == said[1]
+
+
+def test_the_table_is_of_one_piece():
+    for name, transform in TRANSFORMS.items():
+        assert transform.name == name and set(transform.excludes) <= set(TRANSFORMS) - {name}
+        assert transform.only_on in ("", "cpu", "cuda") and bool(transform.only_on) == bool(transform.elsewhere)
+    with pytest.raises(ConfigError, match="unknown wrapper 'faster'; hint: the wrappers are no-grad, fused-adam, "):
+        chosen(("no-grad", "faster"))
+
+
+@pytest.mark.parametrize("name", [t.name for t in TRANSFORMS.values() if t.only_on])
+def test_what_works_on_one_device_alone_is_refused_on_the_other(name):
+    other, where = {"cpu": ("cuda", "the CPU"), "cuda": ("cpu", "a GPU")}[TRANSFORMS[name].only_on]
+    with pytest.raises(ConfigError, match=f"wrapper {name} is for a learner on {where}; hint: "):
+        wrap((name,), other)
+
+
+def test_others_ask_the_parts_and_not_for_names():
+    assert [t.name for t in chosen(("own-kernels", "no-grad")) if t.reads_ring] == ["own-kernels"]
+    assert wrap(("own-kernels",), "cuda").reads_ring and not wrap((), "cuda").reads_ring
+    assert wrap(("channels-last",), "cpu").channels_last and not wrap((), "cpu").channels_last
+    assert for_graphs(("no-grad",)) == ("no-grad", "fused-adam") == for_graphs(("no-grad", "fused-adam"))
+
+
+def test_only_acting_for_many_environments_is_in_bfloat16():
+    network = nn.Linear(3, 2)
+    parts, plain = wrap(("no-grad", "bfloat16"), "cpu"), wrap((), "cpu")
+    assert parts.act(network, torch.ones(1, 3)).dtype == torch.float32
+    many = parts.around_act(parts.act)(network, torch.ones(1, 3))
+    assert many.dtype == torch.bfloat16 and not many.requires_grad
+    assert plain.around_act(plain.act)(network, torch.ones(1, 3)).dtype == torch.float32
 
 
 def test_on_a_cpu_nothing_is_copied():

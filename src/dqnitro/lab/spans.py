@@ -152,10 +152,10 @@ def watch(agent: Agent) -> Iterator[Spans]:
 
 @dataclass
 class Others:
-    """What other processes did meanwhile: the player of a runner, the workers of an environment part.
+    """What other processes did meanwhile: the player of the runner `processes`, the workers of an environment backend.
 
-    A part of the agent that works in a process of its own has `pid` and `seconds` (per phase of the loop, since its start);
-    of any other child process only the time on a core is known.
+    The player has `pid` and `seconds` (per phase of the loop, since its start); of any other child process only the time on
+    a core is known.
     """
 
     agent: Any
@@ -167,8 +167,7 @@ class Others:
         self._phases = {pid: dict(part.seconds) for pid, part in self._parts().items()}
 
     def _parts(self) -> Mapping[int, Any]:
-        known = (self.agent.envs, self.agent.replay, self.agent.learner)
-        return {p.pid: p for p in known if isinstance(getattr(p, "pid", None), int) and hasattr(p, "seconds")}
+        return {self.agent.envs.pid: self.agent.envs} if self.agent.config.runner == "processes" else {}
 
     def nodes(self) -> list[Node]:
         """A tree for each process that was at work since `begin`."""

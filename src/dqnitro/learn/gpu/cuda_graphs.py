@@ -1,6 +1,6 @@
 """CUDA graphs for the inline runner: a function's kernels are recorded once and started with one call from then on.
 
-An update of DQN is some hundred small kernels; starting them one by one takes the host longer than they take the card. A graph always
+An update of DQN is some hundred small kernels; starting them one by one takes the host longer than they take the GPU. A graph always
 reads and writes the same memory, so inputs are copied to where it reads, and what it gives is copied before anybody keeps it.
 """
 
@@ -29,7 +29,7 @@ class CudaRecording:
 
     def __init__(self, f: Callable[[], tuple[Tensor, ...]]) -> None:
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may go on with the card (a compiler, a pinned copy): only this one is being recorded.
+        # Other threads may go on with the GPU (a compiler, a pinned copy): only this one is being recorded.
         with torch.cuda.graph(self._graph, capture_error_mode="thread_local"):
             self.out = f()
 
@@ -52,7 +52,7 @@ class Graphed:
         key = tuple((t.shape, t.stride(), t.dtype, t.device) for t in inputs)
         if key not in self._recorded:
             if inputs[0].is_cuda and torch.cuda.is_current_stream_capturing():
-                return self._f(*inputs)  # part of somebody else's graph
+                return self._f(*inputs)  # a piece of another graph
             self._calls[key] = self._calls.get(key, 0) + 1
             if self._calls[key] <= WARM_CALLS:
                 return self._warm(*inputs)

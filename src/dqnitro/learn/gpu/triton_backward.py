@@ -1,4 +1,4 @@
-"""The way back through the Nature network on a card, and Adam, as Triton kernels. Layouts are those of `card_passes`.
+"""The way back through the Nature network on a GPU, and Adam, as Triton kernels. Layouts are those of `triton_forward`.
 
 Gradients of activations are in their precision. Of the convolutions' weights every program leaves its share, in float32, and the
 optimiser adds them up: as many atomic additions would take longer than the arithmetic. To the few others programs add

@@ -1,9 +1,9 @@
-"""The Nature network's passes on a card, as Triton kernels: each does one layer in one direction and what belongs to it.
+"""The Nature network's passes on a GPU, as Triton kernels: each does one layer in one direction and what belongs to it.
 
 Activations are (B, height * width, channels). Weights are *packed*: in the order in which a product reads them, inputs first, in
 the activations' precision.
 
-    first     (frame, ky, kx, pixel of the block: 256, 32)   in float16; blocks of 4x4 pixels are channels, see `ring.space_to_depth`
+    first     (frame, ky, kx, pixel of the block: 256, 32)   in float16; blocks of 4x4 pixels are channels, see `gpu_ring.space_to_depth`
     second    (ky, kx, channel: 512, 64)
     third     (ky, kx, channel: 576, 64)
     hidden    (unit, position * 64 + channel: 3136)           both streams of a dueling head, one after the other

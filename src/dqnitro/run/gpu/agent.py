@@ -138,10 +138,9 @@ class GpuAgent(ABC):
     def learn(self, size: int = 1, k: int = -1) -> None:
         """`size` updates, drawn together, from what group k's choice has left to read."""
         c, readable = self.config, self.groups[k]
-        drawn = self.ring.draw(
-            size * c.batch_size, c.n_step, readable.head, readable.filled, self.chances.get("learn")
-        )  # fmt: skip
-        self.count_updates(self.update.learn(*drawn))
+        chance = self.chances.get("learn")
+        t, env = self.ring.draw(size * c.batch_size, c.n_step, readable.head, readable.filled, chance)
+        self.count_updates(self.update.learn(t, env))
 
     def count_updates(self, losses: Tensor) -> None:
         """Count them, keep the last loss and the number of the first bad update there ever was."""
