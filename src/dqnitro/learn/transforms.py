@@ -49,7 +49,7 @@ class UpdateParts:
     fit_optimizer: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None
     beside: SideThread | None = None  # a second thread for the target's pass
     by_hand: HandwrittenPasses | None = None  # the passes over convolutional networks, where they are written out
-    split: Split | None = None  # those passes, divided between two threads
+    split: SplitNetwork | None = None  # those passes, divided between two threads
     one_pass: bool = False  # all that the online network is asked before an update, in the pass that learns
     channels_last: bool = False  # batches that come with channels innermost save a pass over their pixels
     reads_ring: bool = False  # the update is `FusedUpdate`, which reads frames out of the ring by itself
@@ -301,7 +301,7 @@ def _by_hand(parts: UpdateParts, passes: HandwrittenPasses) -> UpdateParts:
         return optimizer
 
     return replace(
-        parts, forward=or_else(passes.forward, parts.forward), target_pass=or_else(passes.quiet, parts.target_pass),
+        parts, forward=or_else(passes.forward, parts.forward), target_pass=or_else(passes.forward_no_grad, parts.target_pass),
         act=or_else(passes.act, parts.act), make_optimizer=make_optimizer, by_hand=passes,
     )  # fmt: skip
 
