@@ -4,11 +4,11 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from dqnitro.parsing import Interval, number, text
 from dqnitro.report.formatting import Say, duration, game_name, rate, spread, times, when
 from dqnitro.report.lab_page import machine_words
-from dqnitro.report.ladder_section import SAME_LEARNING, Rung, rungs_of, top
-from dqnitro.report.parsing import Interval, number, text
 from dqnitro.report.read_result import Result, read_sources
+from dqnitro.report.sections.ladder import SAME_LEARNING, Rung, rungs_of, top
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "ladder.md"

@@ -117,7 +117,7 @@ def test_a_rung_opens_and_tells_all(opened: Chromium) -> None:
         "exact: the same run, bit for bit",
         "What console does",
         "Where there is nothing to gain",
-        "the notes reported",
+        "the notes report",
         "gain over frame-replay 1.24×",
         "dqnitro ladder pong --rungs frame-replay,console",
         "dqnitro train pong --recipe baseline --also frame-replay --also console",

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from dqnitro.cli import main
 from dqnitro.config import FIELDS
 from dqnitro.errors import CheckpointError
+from dqnitro.read_run import EVENTS
 from dqnitro.report import write_run_page
 from dqnitro.report.html import SCRIPTS, STYLES, esc, json_block, program, style
-from dqnitro.report.read_run import EVENTS
 from dqnitro.report.run_page import EMBED_BYTES, STATES, duration, game_name, rate
 from report import fake_run
 
@@ -85,7 +85,7 @@ def test_headline_numbers_and_commands(tmp_path: pathlib.Path) -> None:
         "solved",
         "19 min 40 s",
         "time to solve",
-        "start-up 21.4 s apart",
+        "plus 21.4 s start-up",
         "30 fresh games",
         "0123456789ab",
     ):

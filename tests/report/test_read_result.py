@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from dqnitro.cli import main
 from dqnitro.errors import ConfigError
 from dqnitro.host import command
+from dqnitro.parsing import Interval, interval
+from dqnitro.read_run import read_run
 from dqnitro.report import seed_groups
 from dqnitro.report.bar_charts import Bar, Scale, bars, time_stacks
 from dqnitro.report.formatting import spread, times
 from dqnitro.report.lab_page import render_lab
-from dqnitro.report.parsing import Interval, interval
 from dqnitro.report.read_result import FORMAT, KINDS, read_sources
-from dqnitro.report.read_run import read_run
 from report import fake_results, fake_run
 from report.test_page import EVIL, JUNK, Tags
 
@@ -115,11 +115,13 @@ def test_a_benchmark_shows_its_own_columns_and_its_verdict(tmp_path: pathlib.Pat
         assert words in text
 
 
-def test_tuning_tells_what_was_taken_for_each_recipe(tmp_path: pathlib.Path) -> None:
+def test_tuning_tells_what_was_chosen_for_each_recipe(tmp_path: pathlib.Path) -> None:
     page = page_of(*fake_results.write(tmp_path, "tune"))
     text = Tags(page).text
     for recipe in ("Auto", "Fast"):
-        assert f"{recipe}: torch threads 2; rungs bfloat16; 2.40× [2.33, 2.47] as before." in text
+        assert (
+            f"{recipe}: torch threads 2; rungs bfloat16; 2.40× [2.33, 2.47] the speed of the recipe as it is." in text
+        )
     assert "rung with console no compiler here" in text and page.count('<tr class="marked">') == 4
 
 
@@ -311,11 +313,11 @@ def test_a_video_of_a_run_is_shown_on_the_page_of_several(tmp_path: pathlib.Path
     [
         (b"", "not JSON"),
         (b"\xff{", "not JSON"),
-        (b"[1]", "no result"),
+        (b"[1]", "not a result"),
         (b'{"what": "ladder", "format": 2, "rows": []}', "format 2"),
         (b'{"what": "ladder", "format": "x"}', "format 'x'"),
         (b'{"what": "a kind of the future", "format": 1}', "a kind of the future"),
-        (b"{}", "names no kind"),
+        (b"{}", "no kind is given"),
     ],
 )
 def test_a_file_that_is_no_result_is_one_line_with_a_hint(

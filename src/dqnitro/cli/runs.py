@@ -45,7 +45,7 @@ def main(argv: list[str]) -> int:
 
 def rows_of(path: pathlib.Path) -> list[dict[str, Any]]:
     """A run's row; of several seeds one for all of them and one for each; nothing for any other folder."""
-    from dqnitro.report.read_run import run_folders
+    from dqnitro.read_run import run_folders
     from dqnitro.seeds.folder import is_seeds
 
     if is_seeds(path):

@@ -18,7 +18,7 @@ import numpy as np
 from dqnitro.errors import ConfigError
 from dqnitro.intervals import FEW, Interval, mean_interval
 from dqnitro.lab.store import header
-from dqnitro.report.read_run import Run, read_run, run_folders
+from dqnitro.read_run import Run, read_run, run_folders
 
 BLOCK_S = 10.0  # neighbouring seconds of a run are alike; stretches of this length hardly
 FEWEST = 4  # values a side, under which a rank test cannot say anything

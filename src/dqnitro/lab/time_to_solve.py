@@ -68,7 +68,7 @@ def machine_of(facts: Mapping[str, Any]) -> tuple[str, int, str | None]:
 def read_solved(path: pathlib.Path) -> Solved:
     """A solved run's folder, or a JSON file with the same facts (`config`, `machine`, `state`, `wall_s`, `steps`)."""
     if path.is_dir():
-        from dqnitro.report.read_run import read_run
+        from dqnitro.read_run import read_run
 
         run = read_run(path)
         config, machine, state, wall_s, steps = run.config, run.machine, run.state, run.wall_s, run.steps

@@ -1,6 +1,8 @@
-"""The page that shows a run: one HTML file, no network. `run` reads, `charts` turns data into charts, `page` writes HTML."""
+"""The page about runs and results: one HTML file that needs no network.
 
-from dqnitro.report.read_run import read_run
+`read_result` reads, `charts` and `bar_charts` turn data into charts, `sections` show results, `html` writes the page.
+"""
+
 from dqnitro.report.run_page import write_run_page
 
-__all__ = ["read_run", "write_run_page"]
+__all__ = ["write_run_page"]

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dqnitro.parsing import Interval
 from dqnitro.report.charts import PHASES, Chart, short, stack
 from dqnitro.report.formatting import Say, rate, times
-from dqnitro.report.parsing import Interval
 
 # promise -> (colour, what it means)
 PROMISES = {
     "exact": ("c3", "the same run, bit for bit"),
-    "close": ("c1", "the same run but for rounding"),
+    "close": ("c1", "the same run except for rounding"),
     "learning": ("c2", "learning itself changes"),
     "baseline": ("c6", "the textbook DQN"),
 }
@@ -22,7 +22,7 @@ UNKNOWN_COLOR = "c4"
 
 @dataclass(frozen=True)
 class Bar:
-    """One row: a value with its interval, and what the pointer shows."""
+    """One row: a value with its interval, and the details shown under the pointer."""
 
     label: str
     value: Interval
@@ -44,10 +44,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Scale:
-    """How bars are laid out: where they begin, what is marked, whether powers of ten are on offer."""
+    """How bars are laid out: where they begin, which value is marked, whether a log scale is offered."""
 
     origin: float = 0.0
-    base: tuple[float, str] | None = None  # value and name of what the others are compared with
+    base: tuple[float, str] | None = None  # value and name of the reference
     tick: str = ""  # behind the numbers of the axis
     switch: bool = False
     legend: Sequence[tuple[str, str, str]] = field(default_factory=tuple)  # name, colour, meaning
@@ -57,7 +57,7 @@ PLAIN = Scale()
 
 
 def bars(title: str, rows: Sequence[Bar], scale: Scale = PLAIN, say: Say = rate) -> Chart | None:
-    """Horizontal bars, in the order given. Powers of ten are chosen where one bar would dwarf the others."""
+    """Horizontal bars, in the order given. A log scale is chosen where one bar would dwarf the others."""
     if not rows:
         return None
     values = [b.value.mean for b in rows]
@@ -72,7 +72,7 @@ def bars(title: str, rows: Sequence[Bar], scale: Scale = PLAIN, say: Say = rate)
 
 
 def ratio_bars(title: str, rows: Sequence[Bar], to: str) -> Chart | None:
-    """Ratios to one contender: bars begin at 1. Where they span decades, powers of ten are on offer."""
+    """Ratios to one contender: bars begin at 1. Where they span decades, a log scale is offered."""
     values = [b.value.mean for b in rows]
     wide = bool(values) and min(values) > 0 and max(values) / min(values) > 20
     return bars(title, rows, Scale(origin=1.0, base=(1.0, to), tick="×", switch=wide), times)
@@ -88,7 +88,7 @@ def promise_color(promise: str) -> str:
 
 
 def time_stacks(title: str, parts: Mapping[str, tuple[Mapping[str, float], float | None]]) -> Chart | None:
-    """Where the time of a step goes, a row a contender: (shares, steps a second). Shares alone where a speed is unknown."""
+    """Where the time of a step goes, one row per contender: (shares, steps a second). Only shares if a speed is unknown."""
     speeds = [speed for _, speed in parts.values()]
     if speeds and all(speeds):
         fastest = max(s for s in speeds if s)
@@ -97,4 +97,4 @@ def time_stacks(title: str, parts: Mapping[str, tuple[Mapping[str, float], float
     else:
         unit, rows = "", {name: share for name, (share, _) in parts.items()}
     chart = stack(title, rows, PHASES, unit)
-    return None if chart is None else {**chart, "kind": "stacks", "amount": "time a step"}
+    return None if chart is None else {**chart, "kind": "stacks", "amount": "time per step"}

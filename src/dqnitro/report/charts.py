@@ -1,7 +1,7 @@
 """Data to charts: plain dictionaries that page.js draws. No chart knows about runs beyond the columns it is given.
 
 Three kinds: `xy` (curves and dots over one of several x axes), `stack` (bars of parts that make a whole), `strip` (single values
-with their mean and interval). A chart without data is None; the page then says why in words.
+with their mean and interval). A chart without data is None, and the page says why.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dqnitro.report.read_run import Columns, Run
+from dqnitro.read_run import Columns, Run
 
 Chart = dict[str, Any]
 
@@ -20,20 +20,20 @@ LINE_POINTS = 1_200  # more than a wide screen has pixels for; both extremes of 
 DOT_POINTS = 2_400
 X_AXES = {"wall_s": "wall clock", "steps": "steps"}
 
-# What each phase is, in the order in which a step goes through them; other phases come behind.
+# What each phase is, in the order of a step; other phases come after these.
 PHASES = {
     "act": "choosing actions",
     "env": "playing the game",
     "sample": "sampling the replay",
     "learn": "updating the network",
     "store": "storing transitions",
-    "loop": "the loop's own cost",
+    "loop": "overhead of the loop",
 }
 
 
 @dataclass(frozen=True)
 class Series:
-    """One curve: y against every x axis at once, so that the page can switch without asking anybody."""
+    """One curve: y against every x axis at once, so that the page can switch by itself."""
 
     name: str
     style: str  # line, dots
@@ -58,7 +58,7 @@ def downsample(values: Sequence[float], limit: int, between: int = 0) -> list[in
     """Indices to show: at most `limit` (at least 4 + between), among them the first, the last, the extremes of every stretch,
     and `between` more of it at equal distances.
 
-    Averages would hide what one looks for in a curve: the best game, the spike of the loss.
+    Averages would hide what a reader looks for in a curve: the best game, the spike of the loss.
     """
     n = len(values)
     if n <= limit:
@@ -126,7 +126,7 @@ def strip(title: str, values: Sequence[float], mean: float, low: float, high: fl
 
 
 def short(value: float, digits: int = 5) -> float:
-    """As many digits as an eye can use: it keeps the page small."""
+    """No more digits than a chart can show: it keeps the page small."""
     v = float(f"{value:.{digits}g}")
     return int(v) if v.is_integer() and abs(v) < 1e15 else v
 
@@ -136,7 +136,7 @@ def _x(columns: Columns) -> dict[str, list[float]]:
 
 
 def _until(run: Run) -> dict[str, Any]:
-    """All curves of a run end where the run ends, so that one looks down from chart to chart."""
+    """All curves of a run end where the run ends, so that charts below each other line up."""
     if run.wall_s is None or run.steps is None:
         return {}
     return {"until": {"wall_s": short(run.wall_s), "steps": run.steps}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dqnitro.report.parsing import Interval
+from dqnitro.parsing import Interval
 
 Say = Callable[[float], str]
 
@@ -35,7 +35,7 @@ def times(ratio: float) -> str:
 
 
 def bounds(i: Interval, say: Say = rate) -> str:
-    """[1,190, 1,260], or nothing where a single value has no interval. A unit stands behind the mean only."""
+    """[1,190, 1,260], or empty for a single value, which has no interval. Only the mean carries a unit."""
     return f"[{say(i.low)}, {say(i.high)}]".replace("×", "") if i.n > 1 else ""
 
 

@@ -1,7 +1,7 @@
 """Sections to one HTML file that needs no network. Every function here returns markup that is already escaped.
 
-Nothing in a page may run but our own script: a policy in the head names its hash, so markup that slipped through would stay
-text, and no address can be fetched.
+Only our own script may run: a policy in the head names its hash, so markup that slipped through would not be executed, and no
+address can be fetched.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Html(str):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: what is shown, what it sorts by, and a class of page.css."""
+    """A cell of a table: the text shown, the value it sorts by, and a class of page.css."""
 
     text: Any
     sort: Any = None
@@ -86,7 +86,7 @@ def json_block(data: Any) -> Html:
 
 
 def figure(chart: Chart | None, empty: str, size: str = "small") -> Html:
-    """A chart, or the sentence that stands where it will be."""
+    """A chart, or a sentence in its place."""
     if chart is None:
         return Html(f'<p class="empty">{esc(empty)}</p>')
     return Html(
@@ -157,7 +157,7 @@ def _css(name: str) -> str:
 
 
 def described(terms: Sequence[tuple[str, Any]]) -> Html:
-    """Terms with what they mean; what is empty is left out."""
+    """Terms with their descriptions; empty ones are left out."""
     pairs = "".join(f"<div><dt>{esc(k)}</dt><dd>{esc(v)}</dd></div>" for k, v in terms if v not in ("", None))
     return Html(f'<dl class="described">{pairs}</dl>')
 
@@ -171,8 +171,13 @@ def pair(*parts: Html) -> Html:
     return Html(f'<div class="pair">{join(*parts)}</div>')
 
 
+def link(url: str, text: str) -> Html:
+    """An address to follow; the page itself never fetches it."""
+    return Html(f'<a href="{esc(url)}" rel="noreferrer">{esc(text)}</a>')
+
+
 def contents(links: Sequence[tuple[str, str]]) -> Html:
-    """Where to go on a long page: (id of a section, title)."""
+    """Links to the sections of a long page: (id of a section, title)."""
     shown = "".join(f'<li><a href="#{esc(name)}">{esc(title)}</a></li>' for name, title in links)
     return Html(f'<nav class="contents" aria-label="sections"><ul>{shown}</ul></nav>')
 
@@ -186,14 +191,14 @@ def command(label: str, text: str) -> Html:
 
 
 def video(path: pathlib.Path, page: pathlib.Path, caption: str, embed_bytes: int) -> Html:
-    """A game to watch: inside the page if it is small, beside it otherwise."""
+    """A video of a game: inside the page if it is small, linked otherwise."""
     if path.stat().st_size <= embed_bytes:
         source = "data:video/mp4;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
     else:
         from urllib.parse import quote
 
         source = quote(pathlib.Path(os.path.relpath(path, page.parent)).as_posix())
-    # No autoplay: a page that moves by itself is hard to read beside.
+    # No autoplay: motion makes the rest of the page hard to read.
     return Html(
         f'<figure class="video"><video controls loop muted playsinline preload="metadata" src="{esc(source)}" '
         f'aria-label="{esc(caption)}"></video><figcaption>{esc(caption)}</figcaption></figure>'
@@ -232,7 +237,7 @@ def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -
 <a class="skip" href="#content">skip to the charts</a>
 <header><button type="button" id="theme" hidden aria-label="switch between light and dark">◐</button>{header}</header>
 <main id="content">
-<noscript><p class="empty">The charts are drawn by this file's own script; it is switched off here.</p></noscript>
+<noscript><p class="empty">The charts are drawn by a script in this file; scripts are switched off in this browser.</p></noscript>
 {join(*sections, sep=chr(10))}
 </main>
 <footer>{footer}</footer>
@@ -256,7 +261,7 @@ def asset(name: str) -> str:
 
 
 def write_page(path: pathlib.Path, text: str) -> None:
-    """Atomic: whoever looks sees the old page or the new one."""
+    """Atomic: a reader sees the old page or the new one."""
     tmp = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         tmp.write_bytes(text.encode("utf-8", "replace"))  # JSON can hold half a surrogate pair, UTF-8 cannot

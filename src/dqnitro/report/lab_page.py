@@ -1,4 +1,4 @@
-"""Runs and results on one page: the headline, a section for each result, the runs, and what everything came from."""
+"""Runs and results on one page: the headline, a section for each result, the runs, and their sources."""
 
 from __future__ import annotations
 
@@ -8,64 +8,26 @@ import os
 import pathlib
 import shlex
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from urllib.parse import quote
 
-from dqnitro.report import charts, lab_sections, more_sections
+from dqnitro.read_run import Run
+from dqnitro.report import charts
+from dqnitro.report import html as h
 from dqnitro.report.bar_charts import time_stacks
 from dqnitro.report.formatting import bounds, duration, game_name, plural, rate, times, when
-from dqnitro.report.html import (
-    Cell,
-    Html,
-    Row,
-    Table,
-    axis_switch,
-    command,
-    contents,
-    document,
-    esc,
-    facts,
-    figure,
-    join,
-    section,
-    table,
-    video,
-)
-from dqnitro.report.ladder_section import SAME_LEARNING, ladder_section, rungs_of, top
 from dqnitro.report.read_result import Result
-from dqnitro.report.read_run import Run
 from dqnitro.report.run_page import EMBED_BYTES, STATES, machine_fact
+from dqnitro.report.sections import SECTIONS
+from dqnitro.report.sections.ladder import SAME_LEARNING, rungs_of, top
 from dqnitro.report.seed_groups import WHAT_BANDS_ARE, group_runs, learning_curves
 
 SEVERAL = "Speed lab"  # the title of a page about several games
 
-Section = Callable[[Result, str, str], Html]
-
-# kind -> (title, section), in the order of the page; the title of a benchmark is its own.
-SECTIONS: dict[str, tuple[str, Section]] = {
-    "ladder": ("The ladder", ladder_section),
-    "sweep": ("Sweep", lab_sections.sweep),
-    "ablate": ("Without one rung", lab_sections.ablate),
-    "cost": ("What a step costs", lab_sections.cost),
-    "tune": ("Tuned for this machine", lab_sections.tune),
-    "compare": ("Two runs compared", more_sections.compare),
-    "profile": ("Profile", more_sections.profile),
-    "bench": ("Benchmark", lab_sections.bench),
-    "console": ("The console beside other environments", lab_sections.console),
-    "exact": ("The console beside ale-py", more_sections.exact),
-    "trial": ("Settings tried side by side", more_sections.trial),
-}
-BENCH_TITLES = {
-    "learn": "Learners at the textbook settings", "device": "Forward pass by device", "compile": "Compiling the network",
-    "amp": "Mixed precision", "collect": "Threads or processes", "replay": "Replay memories", "resize": "Resizing frames",
-    "envs": "Vector environments", "copies": "Copies to the device", "console": "The console beside other environments",
-    "gpu": "The console and the learner on a GPU",
-}  # fmt: skip
-
 
 def render_lab(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Path) -> str:
     """The page as it will stand at `path` (videos and pages of runs are linked relative to it)."""
-    parts: list[tuple[str, str, Html]] = []
+    parts: list[tuple[str, str, h.Html]] = []
     ladders = [r for r in results if r.kind == "ladder"]
     others = [r for r in results if r.kind != "ladder"]
     used: dict[str, int] = {}
@@ -75,20 +37,17 @@ def render_lab(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Pat
         parts += _runs(runs, path)
     for kind in SECTIONS:
         parts += [_result(r, results, used) for r in others if r.kind == kind]
-    parts.append(("repeat", "Where it came from", _origin(runs, results)))
-    links = contents([(name, title) for name, title, _ in parts])
-    head = join(_headline(runs, results, path), links if len(parts) > 2 else Html())
-    return document(f"{_title(runs, results)} · DQNitro", head, [part for _, _, part in parts], _footer(runs, results))
+    parts.append(("repeat", "Sources", _origin(runs, results)))
+    links = h.contents([(name, title) for name, title, _ in parts])
+    head = h.join(_headline(runs, results, path), links if len(parts) > 2 else h.Html())
+    return h.document(
+        f"{_title(runs, results)} · DQNitro", head, [part for _, _, part in parts], _footer(runs, results)
+    )
 
 
-def _result(result: Result, results: Sequence[Result], used: dict[str, int]) -> tuple[str, str, Html]:
-    title, make = SECTIONS[result.kind]
-    if result.kind == "bench":
-        title = BENCH_TITLES.get(result.what) or str(result.data.get("title") or f"Benchmark {result.what}")
-    if result.kind == "sweep":
-        title = f"Sweep over {result.data.get('setting', 'a setting')}"
-    if result.kind == "ablate" and result.data.get("recipe"):
-        title = f"{result.data['recipe']} without one rung"
+def _result(result: Result, results: Sequence[Result], used: dict[str, int]) -> tuple[str, str, h.Html]:
+    shown = SECTIONS[result.kind]
+    title = shown.title(result)
     # Two results of one kind are told apart by the game, or else by the file.
     alike = [r for r in results if (r.kind, r.what) == (result.kind, result.what)]
     if len(alike) > 1:
@@ -96,7 +55,7 @@ def _result(result: Result, results: Sequence[Result], used: dict[str, int]) -> 
         title += f": {game_name(result.game) if len(games) == len(alike) and result.game else result.path.stem}"
     n = used[result.kind] = used.get(result.kind, 0) + 1
     name = result.kind if n == 1 else f"{result.kind}-{n}"
-    return name, title, make(result, name, title)
+    return name, title, shown.section(result, name, title)
 
 
 def _games(runs: Sequence[Run], results: Sequence[Result]) -> list[str]:
@@ -104,32 +63,32 @@ def _games(runs: Sequence[Run], results: Sequence[Result]) -> list[str]:
 
 
 def _title(runs: Sequence[Run], results: Sequence[Result]) -> str:
-    """The game, where all is about one; a ladder decides what a page is about."""
+    """The game, if the page is about a single one; a ladder decides."""
     games = [r.game for r in results if r.kind == "ladder" and r.game][:1] or _games(runs, results)
     return game_name(games[0]) if len(games) == 1 else SEVERAL
 
 
-def _headline(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Path) -> Html:
+def _headline(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Path) -> h.Html:
     machines = _machines(runs, results)
     told = [plural(len(results), "result")] if results else []
     told += [plural(len(runs), "run")] if runs else []
     sub = " · ".join([*(machine_words(m) for m in machines[:2]), *told])
     several = (
-        '<p class="warning">These numbers come from different machines; compare only what stands in one section.</p>'
+        '<p class="warning">These numbers come from different machines: compare numbers only within a section.</p>'
         if len(machines) > 1
         else ""
     )
-    title, big = _title(runs, results), facts(_big_numbers(runs, results))
+    title, big = _title(runs, results), h.facts(_big_numbers(runs, results))
     kicker = "DQNitro" if title == SEVERAL else "DQNitro speed lab"
-    head = Html(
-        f'<div class="headline"><p class="kicker">{kicker}</p><h1>{esc(title)}</h1>'
-        f'<p class="sub">{esc(sub)}</p>{big}{several}</div>'
+    head = h.Html(
+        f'<div class="headline"><p class="kicker">{kicker}</p><h1>{h.esc(title)}</h1>'
+        f'<p class="sub">{h.esc(sub)}</p>{big}{several}</div>'
     )
     best = _best_with_video(runs)
-    film = Html()
+    film = h.Html()
     if best is not None and best.video is not None:
-        film = video(best.video, path, f"One game of the agent trained with {best.recipe}", EMBED_BYTES)
-    return Html(f'<div class="hero{" with-video" if film else ""}">{head}{film}</div>')
+        film = h.video(best.video, path, f"One game of the agent trained with {best.recipe}", EMBED_BYTES)
+    return h.Html(f'<div class="hero{" with-video" if film else ""}">{head}{film}</div>')
 
 
 def machine_words(machine: dict) -> str:
@@ -166,7 +125,7 @@ def _big_numbers(runs: Sequence[Run], results: Sequence[Result]) -> list[tuple[s
 
 
 def _of_seeds(runs: Sequence[Run], seconds: Sequence[float]) -> list[tuple[str, str, str]]:
-    """Of seeds that differ in nothing else the median counts, never the luckiest; those without an end are later than all others."""
+    """Runs that differ only in their seed: the median, not the luckiest; a run that was not solved counts as slower than all others."""
     whole = sorted(seconds) + [math.inf] * (len(runs) - len(seconds))
     median = statistics.median(whole)
     spread = f"{duration(min(seconds))} to {duration(max(seconds))}"
@@ -187,9 +146,9 @@ def _best_with_video(runs: Sequence[Run]) -> Run | None:
     return max(filmed, key=lambda r: (r.state == "solved", r.mean_score or float("-inf")), default=None)
 
 
-def _runs(runs: Sequence[Run], path: pathlib.Path) -> list[tuple[str, str, Html]]:
+def _runs(runs: Sequence[Run], path: pathlib.Path) -> list[tuple[str, str, h.Html]]:
     """Learning curves, one chart a game; then the runs in a table and where their time went."""
-    out: list[tuple[str, str, Html]] = []
+    out: list[tuple[str, str, h.Html]] = []
     groups = group_runs(runs)
     for i, game in enumerate(dict.fromkeys(g.env_id for g in groups)):
         mine = [g for g in groups if g.env_id == game]
@@ -199,19 +158,21 @@ def _runs(runs: Sequence[Run], path: pathlib.Path) -> list[tuple[str, str, Html]
         name, title = f"learning-{i + 1}", f"Learning {game_name(game)}"
         several = any(len(g.runs) > 1 for g in mine)
         note = (
-            f"Runs that differ only in their seed are one curve. {WHAT_BANDS_ARE} A run that was solved keeps its last value."
+            f"Runs that differ only in their seed are one curve. {WHAT_BANDS_ARE} After a run is solved, its curve keeps its last value."
             if several
-            else "One run a curve."
+            else "One curve per run."
         )
-        switch = axis_switch(charts.X_AXES, f"{name}-axis")
-        out.append((name, title, section(title, switch, figure(chart, "", "large"), note=note, name=name)))
+        switch = h.axis_switch(charts.X_AXES, f"{name}-axis")
+        out.append((name, title, h.section(title, switch, h.figure(chart, "", "large"), note=note, name=name)))
     labels = {id(r): g.label for g in groups for r in g.runs}
     parts = {f"{labels[id(r)]}, {game_name(r.env_id)} s{_seed(r)}": (r.share, r.steps_per_s) for r in runs if r.share}
-    body = section(
+    body = h.section(
         "Runs",
-        table(_run_table(runs, path)),
-        figure(time_stacks("Where the time of a step goes", parts), "No run reported the time of its phases.", "large"),
-        *(command("repeat", c) for c in dict.fromkeys(r.command for r in runs if r.command)),
+        h.table(_run_table(runs, path)),
+        h.figure(
+            time_stacks("Where the time of a step goes", parts), "No run reported the time of its phases.", "large"
+        ),
+        *(h.command("repeat", c) for c in dict.fromkeys(r.command for r in runs if r.command)),
         name="runs",
     )
     out.append(("runs", "Runs", body))
@@ -222,37 +183,37 @@ def _seed(run: Run) -> str:
     return str(run.config.get("seed", "?"))
 
 
-def _run_table(runs: Sequence[Run], path: pathlib.Path) -> Table:
+def _run_table(runs: Sequence[Run], path: pathlib.Path) -> h.Table:
     shown = []
     for r in runs:
         css, words = STATES.get(r.state, ("done", r.state))
         score = r.evaluation["mean"] if r.evaluation else r.mean_score
         shown.append(
-            Row(
+            h.Row(
                 (
-                    Cell(_run_link(r, path), css="rung"),
+                    h.Cell(_run_link(r, path), css="rung"),
                     game_name(r.env_id),
                     r.recipe,
-                    Cell(_seed(r), r.config.get("seed") if isinstance(r.config.get("seed"), int) else None),
-                    Cell(Html(f'<span class="state {css}">{esc(words)}</span>'), words),
-                    Cell("–" if score is None else f"{score:.1f}", score),
-                    Cell("–" if r.wall_s is None else duration(r.wall_s), r.wall_s),
-                    Cell("–" if r.steps is None else f"{r.steps:,}", r.steps),
-                    Cell("–" if r.steps_per_s is None else rate(r.steps_per_s), r.steps_per_s),
+                    h.Cell(_seed(r), r.config.get("seed") if isinstance(r.config.get("seed"), int) else None),
+                    h.Cell(h.Html(f'<span class="state {css}">{h.esc(words)}</span>'), words),
+                    h.Cell("–" if score is None else f"{score:.1f}", score),
+                    h.Cell("–" if r.wall_s is None else duration(r.wall_s), r.wall_s),
+                    h.Cell("–" if r.steps is None else f"{r.steps:,}", r.steps),
+                    h.Cell("–" if r.steps_per_s is None else rate(r.steps_per_s), r.steps_per_s),
                 )
             )
         )
     columns = ("run", "game", "recipe", "seed", "state", "score", "wall clock", "steps", "steps a second")
-    return Table(columns, shown, "Runs", numeric=(3, 5, 6, 7, 8), wide=(1, 2, 3, 7, 8), css="runs")
+    return h.Table(columns, shown, "Runs", numeric=(3, 5, 6, 7, 8), wide=(1, 2, 3, 7, 8), css="runs")
 
 
-def _run_link(run: Run, path: pathlib.Path) -> Html:
+def _run_link(run: Run, path: pathlib.Path) -> h.Html:
     """The run's own page has its settings and its losses."""
     name, page = run.path.resolve().name, run.path / "page.html"
     if not page.is_file():
-        return esc(name)
+        return h.esc(name)
     link = quote(pathlib.Path(os.path.relpath(page, path.parent)).as_posix())
-    return Html(f'<a href="{esc(link)}">{esc(name)}</a>')
+    return h.Html(f'<a href="{h.esc(link)}">{h.esc(name)}</a>')
 
 
 def _machines(runs: Sequence[Run], results: Sequence[Result]) -> list[dict]:
@@ -260,15 +221,15 @@ def _machines(runs: Sequence[Run], results: Sequence[Result]) -> list[dict]:
     return list({json.dumps(m, sort_keys=True): m for m in found}.values())
 
 
-def _origin(runs: Sequence[Run], results: Sequence[Result]) -> Html:
+def _origin(runs: Sequence[Run], results: Sequence[Result]) -> h.Html:
     """Machine, commit and date of every number, and the command that writes this page again."""
     sources = [
-        Row(
+        h.Row(
             (
-                Cell(str(x.path), css="name"),
+                h.Cell(str(x.path), css="name"),
                 what,
                 when(date)[:16] or "–",
-                Cell(x.commit, css="value"),
+                h.Cell(x.commit, css="value"),
                 machine_words(x.machine),
             )
         )
@@ -278,32 +239,32 @@ def _origin(runs: Sequence[Run], results: Sequence[Result]) -> Html:
         ]
     ]
     machines = [
-        table(Table(("machine", "value"), [Row(machine_fact(k, v)) for k, v in m.items()], "The machine"))
+        h.table(h.Table(("machine", "value"), [h.Row(machine_fact(k, v)) for k, v in m.items()], "The machine"))
         for m in _machines(runs, results)
     ]
     versions: dict[str, set[str]] = {}
     for x in (*results, *runs):
         for k, v in x.versions.items():
             versions.setdefault(k, set()).add(v)
-    built = [Row((k, Cell(", ".join(sorted(v)), css="value"))) for k, v in versions.items()]
-    tables = join(*machines, table(Table(("version of", "value"), built, "Versions")) if built else Html())
-    again = command("again", shlex.join(["dqnitro", "report", *(str(x.path) for x in (*results, *runs))]))
+    built = [h.Row((k, h.Cell(", ".join(sorted(v)), css="value"))) for k, v in versions.items()]
+    tables = h.join(*machines, h.table(h.Table(("version of", "value"), built, "Versions")) if built else h.Html())
+    again = h.command("repeat", shlex.join(["dqnitro", "report", *(str(x.path) for x in (*results, *runs))]))
     columns = ("file", "what", "date", "commit", "machine")
-    note = "What every number above was measured with, as far as its file says."
-    return section(
-        "Where it came from",
-        table(Table(columns, sources, "Sources", wide=(2, 4))),
-        Html(f'<div class="pair">{tables}</div>'),
+    note = "The machine, commit and versions behind every number above, as far as its file names them."
+    return h.section(
+        "Sources",
+        h.table(h.Table(columns, sources, "Sources", wide=(2, 4))),
+        h.Html(f'<div class="pair">{tables}</div>'),
         again,
         note=note,
         name="repeat",
     )
 
 
-def _footer(runs: Sequence[Run], results: Sequence[Result]) -> Html:
+def _footer(runs: Sequence[Run], results: Sequence[Result]) -> h.Html:
     told = " and ".join(
         words
         for n, words in ((len(results), plural(len(results), "result")), (len(runs), plural(len(runs), "run")))
         if n
     )
-    return Html(f"<p>{esc(told)} · written by <code>dqnitro report</code></p>")
+    return h.Html(f"<p>{h.esc(told)} · written by <code>dqnitro report</code></p>")

@@ -1,7 +1,6 @@
-"""What the commands of the lab stored, as plain data. Files of older versions are known by their shape.
+"""Reads the results that commands of the lab stored. Files of older versions are recognised by their shape.
 
-A result without the numbers that a section needs is shown as far as it goes; only a file that is no result, or one of a newer
-format, is an error.
+Missing numbers leave gaps in a section; only a file that is not a result, or has a newer format, is an error.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.errors import ConfigError
-from dqnitro.report.parsing import items, mapping, number, text
-from dqnitro.report.read_run import EVENTS, Metrics, Run, make_run, read_run, run_folders
+from dqnitro.parsing import items, mapping, number, text
+from dqnitro.read_run import EVENTS, Metrics, Run, make_run, read_run, run_folders
 
 FORMAT = 1  # the newest that lab/store.py writes
 
@@ -59,7 +58,7 @@ class Result:
 
 
 def read_sources(paths: list[pathlib.Path]) -> tuple[list[Run], list[Result]]:
-    """Runs and results, in the order given; a folder is a run, or several seeds; a file is a result (or a run's stored summary)."""
+    """Runs and results in the order given. A folder is a run or several seeds; a file is a result or a run's stored summary."""
     runs: list[Run] = []
     results: list[Result] = []
     for path in dict.fromkeys(paths):
@@ -72,7 +71,7 @@ def read_sources(paths: list[pathlib.Path]) -> tuple[list[Run], list[Result]]:
         else:
             folders = run_folders(path)
             if not folders:
-                raise ConfigError(f"{path} holds no run yet", "its seeds have not begun")
+                raise ConfigError(f"{path} has no runs yet", "none of its seeds has started")
             runs += [read_run(folder) for folder in folders]
     return runs, results
 
@@ -86,10 +85,10 @@ def _read(path: pathlib.Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is not JSON", hint) from e
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} holds no result", hint)
+        raise ConfigError(f"{path} is not a result", hint)
     version = data.get("format", 0)
     if number(version) is None or version > FORMAT:
-        raise ConfigError(f"{path} has format {version!r}, this version reads up to {FORMAT}", "update DQNitro")
+        raise ConfigError(f"{path} has format {version!r}, this version reads formats up to {FORMAT}", "update DQNitro")
     return data
 
 
@@ -109,13 +108,13 @@ def _kind(path: pathlib.Path, data: dict[str, Any]) -> str:
     if what is None and isinstance(data.get("curve"), dict):
         return "trial"
     raise ConfigError(
-        f"{path} is not a result that this version knows ({'it names no kind' if what is None else f'kind {what!r}'})",
-        f"there are bench, {', '.join(KINDS)}",
+        f"{path} is not a kind of result that this version knows ({'no kind is given' if what is None else f'kind {what!r}'})",
+        f"known kinds: bench, {', '.join(KINDS)}",
     )
 
 
 def _stored_run(path: pathlib.Path, data: dict[str, Any]) -> Run:
-    """The summary of a run that was kept without its folder: totals, but no curves."""
+    """The summary of a run, stored without its folder: totals, but no curves."""
     columns = {event: {name: [] for name in names} for event, names in EVENTS.items()}
     empty = Metrics(columns["game"], columns["loss"], columns["progress"], {})
     words = text(data.get("command")).split()

@@ -9,26 +9,10 @@ import shlex
 from typing import Any
 
 from dqnitro.config import FIELDS
+from dqnitro.read_run import Run, read_run
 from dqnitro.report import charts
+from dqnitro.report import html as h
 from dqnitro.report.formatting import duration, game_name, rate, when
-from dqnitro.report.html import (
-    Cell,
-    Html,
-    Row,
-    Table,
-    axis_switch,
-    command,
-    document,
-    esc,
-    facts,
-    figure,
-    join,
-    section,
-    table,
-    video,
-    write_page,
-)
-from dqnitro.report.read_run import Run, read_run
 
 EMBED_BYTES = 8_000_000  # a longer video is linked: browsers get slow with larger data addresses
 CONSOLE_FPS = 60
@@ -48,7 +32,7 @@ STATES = {
 def write_run_page(run_dir: pathlib.Path, out: pathlib.Path | None = None) -> pathlib.Path:
     """Write RUN/page.html (or `out`) for a run in any state; returns where it is."""
     path = run_dir / "page.html" if out is None else out
-    write_page(path, render_run(read_run(run_dir), path))
+    h.write_page(path, render_run(read_run(run_dir), path))
     return path
 
 
@@ -56,18 +40,18 @@ def render_run(run: Run, path: pathlib.Path) -> str:
     """The page as it will stand at `path` (a long video is linked relative to it)."""
     sections = [_curves(run), _speed(run), _fresh_games(run), _settings(run), _origin(run)]
     title = f"{game_name(run.env_id)} · {run.recipe} · DQNitro"
-    return document(title, _headline(run, path), [s for s in sections if s], _footer(run))
+    return h.document(title, _headline(run, path), [s for s in sections if s], _footer(run))
 
 
-def _headline(run: Run, path: pathlib.Path) -> Html:
+def _headline(run: Run, path: pathlib.Path) -> h.Html:
     css, words = STATES.get(run.state, ("done", run.state))
-    head = Html(
-        f'<div class="headline"><p class="kicker">DQNitro run</p><h1>{esc(game_name(run.env_id))}</h1>'
-        f'<p class="sub"><span class="state {css}">{esc(words)}</span> recipe <b>{esc(run.recipe)}</b>'
-        f" · seed {esc(run.config.get('seed', '?'))}</p>{facts(_big_numbers(run))}"
-        f'<p class="counts">{esc(_counts(run))}</p>{_warnings(run)}</div>'
+    head = h.Html(
+        f'<div class="headline"><p class="kicker">DQNitro run</p><h1>{h.esc(game_name(run.env_id))}</h1>'
+        f'<p class="sub"><span class="state {css}">{h.esc(words)}</span> recipe <b>{h.esc(run.recipe)}</b>'
+        f" · seed {h.esc(run.config.get('seed', '?'))}</p>{h.facts(_big_numbers(run))}"
+        f'<p class="counts">{h.esc(_counts(run))}</p>{_warnings(run)}</div>'
     )
-    return Html(f'<div class="hero{" with-video" if run.video else ""}">{head}{_video(run, path)}</div>')
+    return h.Html(f'<div class="hero{" with-video" if run.video else ""}">{head}{_video(run, path)}</div>')
 
 
 def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
@@ -82,7 +66,7 @@ def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
         out.append(("score", "–", "no game has ended yet"))
     if run.wall_s is not None:
         label = "time to solve" if run.state == "solved" else "wall clock"
-        small = "" if run.startup_s is None else f"start-up {duration(run.startup_s)} apart"
+        small = "" if run.startup_s is None else f"plus {duration(run.startup_s)} start-up"
         out.append((label, duration(run.wall_s), small))
     if run.steps_per_s is not None:
         share = run.share.get("learn")
@@ -116,66 +100,66 @@ def _counts(run: Run) -> str:
     return " · ".join(parts)
 
 
-def _warnings(run: Run) -> Html:
+def _warnings(run: Run) -> h.Html:
     said = []
     if run.state == "crashed":
-        said.append("The process ended without a last word; what it had written by then is shown.")
+        said.append("The process ended without writing its result; the page shows what it had written until then.")
     if run.state == "diverged":
-        said.append("The loss became infinite or not a number. A lower --learning-rate or --grad-clip 10 may help.")
+        said.append("The loss became infinite or NaN. A lower --learning-rate or --grad-clip 10 may help.")
     if run.metrics.damaged_lines:
         n = run.metrics.damaged_lines
-        said.append(f"{n:,} damaged {'line' if n == 1 else 'lines'} of metrics.jsonl left out.")
-    return join(*(Html(f'<p class="warning">{esc(s)}</p>') for s in said))
+        said.append(f"{n:,} damaged {'line' if n == 1 else 'lines'} of metrics.jsonl were ignored.")
+    return h.join(*(h.Html(f'<p class="warning">{h.esc(s)}</p>') for s in said))
 
 
-def _video(run: Run, path: pathlib.Path) -> Html:
+def _video(run: Run, path: pathlib.Path) -> h.Html:
     if run.video is None:
-        return Html()
-    facts = run.summary.get("video")
-    score = facts.get("score") if isinstance(facts, dict) else None
+        return h.Html()
+    film = run.summary.get("video")
+    score = film.get("score") if isinstance(film, dict) else None
     caption = "One game of the trained agent" + (f", score {score:g}" if isinstance(score, int | float) else "")
-    return video(run.video, path, caption, EMBED_BYTES)
+    return h.video(run.video, path, caption, EMBED_BYTES)
 
 
-def _curves(run: Run) -> Html:
+def _curves(run: Run) -> h.Html:
     learning, loss = charts.learning_curve(run), charts.loss_curve(run)
     epsilon = charts.epsilon_curve(run)
-    switch = axis_switch(charts.X_AXES) if learning or loss or epsilon else Html()
-    small = join(
-        figure(loss, "No update has been reported yet: the first comes after first_fill_steps random steps."),
-        figure(epsilon, "No progress has been reported yet."),
+    switch = h.axis_switch(charts.X_AXES) if learning or loss or epsilon else h.Html()
+    small = h.join(
+        h.figure(loss, "No update has been reported yet: the first comes after first_fill_steps random steps."),
+        h.figure(epsilon, "No progress has been reported yet."),
     )
-    return section(
+    return h.section(
         "Learning",
         switch,
-        figure(learning, "No game has ended yet.", "large"),
-        Html(f'<div class="pair">{small}</div>'),
+        h.figure(learning, "No game has ended yet.", "large"),
+        h.Html(f'<div class="pair">{small}</div>'),
     )
 
 
-def _speed(run: Run) -> Html:
-    small = join(
-        figure(charts.speed_curve(run), "No progress has been reported yet."),
-        figure(charts.time_shares(run), "The time of the phases has not been reported yet."),
+def _speed(run: Run) -> h.Html:
+    small = h.join(
+        h.figure(charts.speed_curve(run), "No progress has been reported yet."),
+        h.figure(charts.time_shares(run), "The time of the phases has not been reported yet."),
     )
-    note = "A step is one decision of the agent. The clock starts at the first step; start-up is counted apart."
-    return section("Speed", Html(f'<div class="pair">{small}</div>'), note=note)
+    note = "A step is one decision of the agent. The clock starts at the first step; start-up is counted separately."
+    return h.section("Speed", h.Html(f'<div class="pair">{small}</div>'), note=note)
 
 
-def _fresh_games(run: Run) -> Html:
+def _fresh_games(run: Run) -> h.Html:
     chart = charts.evaluation(run)
     if chart is None:
-        return Html()
+        return h.Html()
     e = run.evaluation
     assert e is not None
     note = (
         f"{len(e['scores'])} games that training never saw: mean {e['mean']:.2f}, 95% interval {e['low']:.2f} to "
         f"{e['high']:.2f}, lowest {min(e['scores']):g}, highest {max(e['scores']):g}."
     )
-    return section("Score over fresh games", figure(chart, "", "flat"), note=note)
+    return h.section("Score over fresh games", h.figure(chart, "", "flat"), note=note)
 
 
-def _settings(run: Run) -> Html:
+def _settings(run: Run) -> h.Html:
     rows = [
         _setting(name, run.config[name])
         for name in (*FIELDS, *sorted(set(run.config) - set(FIELDS)))
@@ -183,54 +167,54 @@ def _settings(run: Run) -> Html:
     ]
     rungs = f" The recipe climbed {', '.join(run.rungs)}." if run.rungs else ""
     changed = sum(r.marked for r in rows)
-    note = f"{changed} of {len(rows)} settings differ from the textbook's; they are marked.{rungs}"
+    note = f"{changed} of {len(rows)} settings differ from the textbook's.{rungs}"
     columns = ("setting", "value", "default", "what it is")
-    t = Table(columns, rows, "Settings of the run", "filter settings", "only what differs", css="settings")
-    return section("Settings", table(t), note=note)
+    t = h.Table(columns, rows, "Settings of the run", "filter settings", "only settings that differ", css="settings")
+    return h.section("Settings", h.table(t), note=note)
 
 
-def _setting(name: str, value: Any) -> Row:
+def _setting(name: str, value: Any) -> h.Row:
     field = FIELDS.get(name)
     if field is None:
-        return Row((Cell(name, css="name"), _value(value), "–", "unknown to this version"))
+        return h.Row((h.Cell(name, css="name"), _value(value), "–", "unknown to this version"))
     default = list(field.default) if isinstance(field.default, tuple) else field.default
     if isinstance(default, float) and math.isinf(default):
         default = None  # as Config.to_dict writes it
     changed = value != default
-    return Row(
-        (Cell(name, css="name"), _value(value), _value(default), Cell(field.metadata["help"], css="help")), changed
+    return h.Row(
+        (h.Cell(name, css="name"), _value(value), _value(default), h.Cell(field.metadata["help"], css="help")), changed
     )
 
 
-def _value(value: Any) -> Cell:
+def _value(value: Any) -> h.Cell:
     if isinstance(value, bool):
-        return Cell("yes" if value else "no", css="value")
+        return h.Cell("yes" if value else "no", css="value")
     if isinstance(value, int | float):
-        return Cell(f"{value:,}" if isinstance(value, int) else f"{value:g}", value, "value")
+        return h.Cell(f"{value:,}" if isinstance(value, int) else f"{value:g}", value, "value")
     if isinstance(value, list):
-        return Cell(", ".join(map(str, value)) or "none", css="value")
-    return Cell("none" if value is None else value if isinstance(value, str) else json.dumps(value), css="value")
+        return h.Cell(", ".join(map(str, value)) or "none", css="value")
+    return h.Cell("none" if value is None else value if isinstance(value, str) else json.dumps(value), css="value")
 
 
-def _origin(run: Run) -> Html:
-    """All that is needed to make the same numbers again."""
+def _origin(run: Run) -> h.Html:
+    """Everything needed to repeat the run."""
     folder = str(run.path if run.path.name not in ("", "..") else run.path.resolve())
-    commands = [command("repeat", run.command)] if run.command else []
+    commands = [h.command("repeat", run.command)] if run.command else []
     commands += [
-        command("resume", shlex.join(["dqnitro", "train", "--resume", folder])),
-        command("score", shlex.join(["dqnitro", "play", folder, "--games", "30"])),
+        h.command("resume", shlex.join(["dqnitro", "train", "--resume", folder])),
+        h.command("score", shlex.join(["dqnitro", "play", folder, "--games", "30"])),
     ]
-    machine = [Row(machine_fact(k, v)) for k, v in run.machine.items()]
+    machine = [h.Row(machine_fact(k, v)) for k, v in run.machine.items()]
     built = [
-        Row(("commit", Cell(run.commit, css="value"))),
-        *(Row((k, Cell(v, css="value"))) for k, v in run.versions.items()),
+        h.Row(("commit", h.Cell(run.commit, css="value"))),
+        *(h.Row((k, h.Cell(v, css="value"))) for k, v in run.versions.items()),
     ]
-    tables = join(
-        table(Table(("machine", "value"), machine, "The machine")) if machine else Html(),
-        table(Table(("version of", "value"), built, "Commit and versions")),
+    tables = h.join(
+        h.table(h.Table(("machine", "value"), machine, "The machine")) if machine else h.Html(),
+        h.table(h.Table(("version of", "value"), built, "Commit and versions")),
     )
-    note = "How to get these numbers again, and what they came from."
-    return section("Repeat", *commands, Html(f'<div class="pair">{tables}</div>'), note=note)
+    note = "Commands that repeat this run, and the machine and versions it ran on."
+    return h.section("Repeat", *commands, h.Html(f'<div class="pair">{tables}</div>'), note=note)
 
 
 def machine_fact(name: str, value: Any) -> tuple[str, str]:
@@ -240,7 +224,7 @@ def machine_fact(name: str, value: Any) -> tuple[str, str]:
     return known.get(name, name.replace("_", " ")), "none" if value is None else str(value)
 
 
-def _footer(run: Run) -> Html:
+def _footer(run: Run) -> h.Html:
     updated = run.summary.get("updated")
     state = f" · state of {when(updated)}" if isinstance(updated, str) else ""
-    return Html(f"<p>{esc(run.path.resolve().name)}{esc(state)} · written by <code>dqnitro report</code></p>")
+    return h.Html(f"<p>{h.esc(run.path.resolve().name)}{h.esc(state)} · written by <code>dqnitro report</code></p>")

@@ -10,21 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dqnitro.read_run import Run
 from dqnitro.report.charts import X_AXES, Chart, running_mean, short
 from dqnitro.report.formatting import plural
-from dqnitro.report.read_run import Run
 
 GRID = 160  # points of a mean over runs
-# From so many seeds on a band is the interval of the mean. Of fewer it would be honest but useless (of two, nine times their
-# distance to either side), so the band then goes from the lowest to the highest.
+# With at least this many seeds a band is the interval of the mean. With fewer the interval would be honest but useless (with two
+# seeds, nine times their distance to either side), so the band then goes from the lowest to the highest.
 MANY = 5
-# Student's t for 95% with 4, 5, ... degrees of freedom. A percentile bootstrap of so few values claims too much.
+# Student's t for 95% with 4, 5, ... degrees of freedom. A percentile bootstrap of this few values claims too much.
 STUDENT = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-WHAT_BANDS_ARE = (
-    f"Bands go from the lowest to the highest seed, with {MANY} seeds or more they are the 95% interval of the mean."
-)
+WHAT_BANDS_ARE = f"Bands show the range over seeds; with {MANY} or more seeds, the 95% interval of the mean."
 COLORS = ("c1", "c2", "c3", "c4", "c5", "c6")
-# What decides how long a run goes on and what it writes, but not how it learns.
+# Settings that decide how long a run goes on and what it writes, but not how it learns.
 NOT_LEARNING = frozenset(
     {"seed", "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s"}
 )  # fmt: skip
@@ -34,7 +32,7 @@ Line = tuple[Sequence[float], Sequence[float]]  # x (rising), y
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one game with one config but for the seed."""
+    """Runs of one game whose configs differ only in the seed."""
 
     env_id: str
     label: str
@@ -68,8 +66,8 @@ def _differences(run: Run, alike: Sequence[Run]) -> list[str]:
 def band(lines: Sequence[Line], held: Sequence[bool] | None = None) -> dict[str, list[float]] | None:
     """Mean over lines on a common grid, with a band where there are several (WHAT_BANDS_ARE).
 
-    A held line keeps its last value (a run that was solved and stopped); otherwise the mean ends with the first line that ends,
-    for a mean over those that happened to go on would jump.
+    A held line keeps its last value (a run that was solved and stopped). Otherwise the mean ends with the first line that ends:
+    a mean over the remaining lines would jump.
     """
     pairs = [(line, h) for line, h in zip(lines, held or [False] * len(lines), strict=True) if len(line[0]) > 1]
     if not pairs:
@@ -99,7 +97,7 @@ def _edges(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _at(line: Line, x: float) -> float:
-    """The line's value there: straight between its points, its last one behind the end."""
+    """The line's value there: straight between its points, its last one after the end."""
     xs, ys = line
     i = bisect_left(xs, x)
     if i == 0:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from dqnitro.parsing import Interval, number
+from dqnitro.report import html as h
 from dqnitro.report.formatting import Say, bounds, rate
-from dqnitro.report.html import Cell, Html, esc
-from dqnitro.report.parsing import Interval, number
 
 
-def interval_cell(value: Interval | None, say: Say = rate) -> Cell:
+def interval_cell(value: Interval | None, say: Say = rate) -> h.Cell:
     if value is None:
-        return Cell("–")
-    small = f"<small>{esc(bounds(value, say))}</small>" if value.n > 1 else ""
-    return Cell(Html(f"{esc(say(value.mean))}{small}"), f"{value.mean:.6g}")
+        return h.Cell("–")
+    small = f"<small>{h.esc(bounds(value, say))}</small>" if value.n > 1 else ""
+    return h.Cell(h.Html(f"{h.esc(say(value.mean))}{small}"), f"{value.mean:.6g}")
 
 
-def number_cell(value: float | None, say: Say = rate) -> Cell:
-    return Cell("–") if value is None else Cell(say(value), f"{value:.6g}")
+def number_cell(value: float | None, say: Say = rate) -> h.Cell:
+    return h.Cell("–") if value is None else h.Cell(say(value), f"{value:.6g}")
 
 
 def shown(value: Any) -> str:

@@ -1,4 +1,4 @@
-// Elements and numbers: what every other file of the script uses. The files are joined in the order of page.py; no library, no network.
+// Elements and numbers: what every other file of the script uses. The files are joined in the order of html.py; no library, no network.
 
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from dqnitro.errors import CheckpointError
-from dqnitro.report.read_run import read_metrics, read_run
+from dqnitro.read_run import read_metrics, read_run
 from report import fake_run
 
 
@@ -67,7 +67,7 @@ def test_only_a_config_is_enough(tmp_path: pathlib.Path) -> None:
     ("make", "word"),
     [
         (lambda p: None, "does not exist"),
-        (lambda p: p.mkdir(), "no config.json"),
+        (lambda p: p.mkdir(), "config.json is missing"),
         (lambda p: (p.mkdir(), (p / "config.json").write_text('{"config": ')), "damaged"),
         (lambda p: (p.mkdir(), (p / "config.json").write_text('{"config": 3}')), "damaged"),
     ],

@@ -1,4 +1,4 @@
-"""Values out of files that may hold anything: JSON has null and NaN, and a crash leaves halves."""
+"""Values from JSON files that may be damaged: null, NaN, and whatever a crash left half written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class Interval(NamedTuple):
-    """A mean (or a ratio) with its 95% interval over n values. (lab.statistics computes them; this one needs no NumPy.)"""
+    """A mean (or a ratio) with its 95% interval over n values. (`intervals` computes them; this one needs no NumPy.)"""
 
     mean: float
     low: float
@@ -55,12 +55,12 @@ def text(x: Any, default: str = "") -> str:
 
 
 def shares(x: Any) -> dict[str, float]:
-    """Parts of a whole by name; what is no number is left out."""
+    """Shares of a whole by name; values that are not numbers are left out."""
     return {str(k): max(0.0, v) for k, raw in mapping(x).items() if (v := number(raw)) is not None}
 
 
 def read_object(path: pathlib.Path) -> dict[str, Any]:
-    """A JSON object; an empty one where there is none."""
+    """A JSON object; empty if the file is missing or damaged."""
     try:
         return mapping(json.loads(path.read_bytes()))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A run's folder as plain data. Reads what is there, in whatever state the run is; imports nothing heavy."""
+"""Reads the folder of a run as plain data, whatever state the run is in; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.errors import CheckpointError
-from dqnitro.report.parsing import items, mapping, number, read_object, shares
+from dqnitro.parsing import items, mapping, number, read_object, shares
 
 Columns = dict[str, list[float]]  # name -> values, all of one length; NaN where a line had no number
 
-# Columns kept per event of metrics.jsonl. A line without `wall_s` and `steps` has no place on an axis and counts as damaged.
+# Columns kept per event of metrics.jsonl. A line without `wall_s` and `steps` cannot be drawn and counts as damaged.
 EVENTS: dict[str, tuple[str, ...]] = {
     "game": ("wall_s", "steps", "score", "avg_reward", "game_steps"),
     "loss": ("wall_s", "steps", "updates", "loss", "avg_loss"),
@@ -38,7 +38,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of a run. Numbers are None where nobody knows them yet."""
+    """What is known of a run. Numbers that are not known yet are None."""
 
     path: pathlib.Path
     recipe: str
@@ -92,7 +92,7 @@ class Run:
 
 
 def run_folders(path: pathlib.Path) -> list[pathlib.Path]:
-    """The runs of a folder of several seeds, in the order of their seeds; any other path stands for itself."""
+    """The runs in a folder of several seeds, in the order of their seeds; for any other path, the path itself."""
     if not (path / "seeds.json").is_file():
         return [path]
     runs = [p.parent for p in path.glob("s*/config.json")]
@@ -100,7 +100,7 @@ def run_folders(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def read_run(path: pathlib.Path) -> Run:
-    """Read a run's folder. Only a folder that is no run is an error; everything else is shown as far as it goes."""
+    """Read a run's folder. Only a folder without a config is an error; missing or damaged files cost their facts."""
     video = path / "game.mp4"
     return make_run(
         path, _read_head(path), read_object(path / "summary.json"), read_metrics(path / "metrics.jsonl"),
@@ -117,7 +117,7 @@ def make_run(
     def last(name: str) -> float | None:
         return next((v for v in reversed(p[name]) if math.isfinite(v)), None)
 
-    # A run that is going on, or that died, has no totals in its summary: its last line of progress has them.
+    # A run that is going on, or that crashed, has no totals in its summary: take them from its last line of progress.
     wall_s = _first(number(summary.get("wall_s")), last("wall_s"), m.game["wall_s"][-1] if m.game["wall_s"] else None)
     steps = _first(number(summary.get("steps")), last("steps"), m.game["steps"][-1] if m.game["steps"] else None)
     updates = _first(number(summary.get("updates")), last("updates"))
@@ -143,7 +143,7 @@ def make_run(
 
 
 def read_metrics(path: pathlib.Path) -> Metrics:
-    """All lines of metrics.jsonl, by column. A last line that is half written is normal and is left out in silence."""
+    """All lines of metrics.jsonl, by column. A half-written last line is normal and is ignored."""
     columns = {event: {name: [] for name in names} for event, names in EVENTS.items()}
     seconds: dict[str, float] = {}
     damaged, before_s = 0, 0.0
@@ -190,11 +190,11 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 def _read_head(path: pathlib.Path) -> dict[str, Any]:
     file = path / "config.json"
     if not file.is_file():
-        what = "is no run (it has no config.json)" if path.is_dir() else "does not exist"
-        raise CheckpointError(f"{path} {what}", "`dqnitro runs` lists what is there")
+        what = "is not a run folder (config.json is missing)" if path.is_dir() else "does not exist"
+        raise CheckpointError(f"{path} {what}", "`dqnitro runs` lists the stored runs")
     head = read_object(file)
     if not isinstance(head.get("config"), dict):
-        raise CheckpointError(f"{file} is damaged: it holds no config", "a run cannot be shown without it")
+        raise CheckpointError(f"{file} is damaged: it has no config", "a run cannot be shown without it")
     return head
 
 
@@ -208,7 +208,7 @@ def _frames_per_step(m: Metrics) -> float | None:
 
 
 def _state(summary: dict[str, Any]) -> str:
-    """A process that left no last word crashed: `running` counts only while that process lives."""
+    """`running` counts only while the process lives; a process that wrote no final state has crashed."""
     state = summary.get("state")
     if not isinstance(state, str) or (state == "running" and not _pid_alive(summary.get("pid"))):
         return "crashed"

@@ -1,4 +1,4 @@
-"""The ladder on a page: a chart, a table whose rungs open, and where the time of a step goes on each of them."""
+"""The ladder: a chart, a table whose rungs open, and where the time of a step goes on each of them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,13 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from dqnitro.parsing import Interval, interval, items, mapping, number, rows, shares, text
+from dqnitro.report import html as h
 from dqnitro.report.bar_charts import PROMISES, Bar, Scale, bars, promise_color, promise_legend, time_stacks
 from dqnitro.report.formatting import duration, plural, rate, spread, times
-from dqnitro.report.html import (
-    Cell,
-    Html,
-    Row,
-    Table,
-    command,
-    described,
-    esc,
-    figure,
-    join,
-    paragraph,
-    section,
-    table,
-)
-from dqnitro.report.parsing import Interval, interval, items, mapping, number, rows, shares, text
 from dqnitro.report.read_result import Result
+from dqnitro.report.sections import common
+from dqnitro.report.sources import ARTICLE, BLOG, BOOK, SENTENCE
 from dqnitro.report.table_cells import interval_cell, number_cell
 
 COLUMNS = (
@@ -41,7 +30,7 @@ class Rung:
         self.fps, self.gain, self.total = (interval(row.get(k)) for k in ("fps", "gain", "total"))
         self.measured = row.get("state") != "skipped" and self.fps is not None
         self.why = text(row.get("why"), "no reason given")
-        self.aside = row.get("aside") is True  # measured at its place, but nothing stands on it
+        self.aside = row.get("aside") is True  # measured in its place, but no later rung builds on it
         self.climbed = [str(n) for n in items(row.get("climbed"))]
         self.solve = mapping(row.get("solve"))
         self.solve_s = interval(self.solve.get("seconds"))
@@ -57,7 +46,7 @@ def rungs_of(result: Result, prefix: str = "ladder") -> list[Rung]:
 
 
 def top(rungs: Sequence[Rung], promises: Sequence[str]) -> Rung | None:
-    """The fastest rung of the climb that stands on no other promise than these."""
+    """The fastest rung of the climb whose rungs all keep one of these promises."""
     kept = {r.name: r.promise for r in rungs}
     fit = [
         r
@@ -71,46 +60,61 @@ def top(rungs: Sequence[Rung], promises: Sequence[str]) -> Rung | None:
     return max(fit, key=lambda r: r.total.mean if r.total else 0.0, default=None)
 
 
-def ladder_section(result: Result, name: str, title: str) -> Html:
+def title(result: Result) -> str:
+    return "The ladder"
+
+
+def section(result: Result, name: str, heading: str) -> h.Html:
     rungs = rungs_of(result, name)
     measured = [r for r in rungs if r.measured]
     skipped = [r for r in rungs if not r.measured]
     parts = [
-        figure(_chart(measured), "No rung of this ladder was measured.", "large"),
-        table(_table(measured, result)) if measured else Html(),
+        h.figure(_chart(measured), "No rung of this ladder was measured.", "large"),
+        h.table(_table(measured, result)) if measured else h.Html(),
         _skipped(skipped),
-        figure(_shares(measured), "The time of the phases was not measured.", "large") if measured else Html(),
-        *(paragraph(n, "note") for n in _remarks(result)),
-        command("repeat", result.command) if result.command else Html(),
+        h.figure(_shares(measured), "The time of the phases was not measured.", "large") if measured else h.Html(),
+        *(h.paragraph(n, "note") for n in _remarks(result)),
+        h.paragraph(_sources(), "note"),
+        common.repeat(result),
     ]
-    return section(title, *parts, note=_note(result, measured, skipped), name=name)
+    return h.section(heading, *parts, note=_note(result, measured, skipped), name=name)
 
 
 def _note(result: Result, measured: Sequence[Rung], skipped: Sequence[Rung]) -> str:
     rounds = number(result.data.get("rounds"))
     turns = f" over {rounds:g} interleaved rounds" if rounds else ""
-    left = f" {plural(len(skipped), 'rung')} could not run here; the reasons stand below." if skipped else ""
+    left = f" {plural(len(skipped), 'rung')} could not run here, for the reasons below." if skipped else ""
     different = any(r.row.get("equal_ratio") is False for r in measured)
     ratio = (
-        " Marked samples a step differ from the baseline's: such a rung is faster partly because it learns less a step."
+        " Where samples/step is marked, it differs from the baseline's: part of that speed comes from learning less per step."
         if different
         else ""
     )
-    aside = " Pale bars were measured at their place and taken off again." if any(r.aside for r in measured) else ""
+    aside = (
+        " Pale bars: measured in their place, then removed, so that later rungs do not build on them."
+        if any(r.aside for r in measured)
+        else ""
+    )
     return (
         f"One change at a time, each on top of the ones before it: steps a second, 95% intervals{turns}. "
-        f"Gain is the ratio to the rung that it stands on.{aside}{ratio}{left}"
+        f"Gain is the ratio to the rung below.{aside}{ratio}{left}"
     )
 
 
 def _remarks(result: Result) -> list[str]:
-    """How it was measured, in the lab's own words."""
+    """How it was measured, as the result says."""
     said = [text(v) for k, v in mapping(result.data.get("notes")).items() if text(v)]
     share = number(mapping(result.data.get("notes")).get("measuring_share"))
     said += [f"measuring took {share:.2%} of the time"] if share is not None else []
     out = [f"{'; '.join(said)[:1].upper()}{'; '.join(said)[1:]}."] if said else []
     stopped = result.data.get("interrupted")
-    return [*out, f"Stopped early ({stopped}): whole rounds only."] if stopped else out
+    return [*out, f"Stopped early by {stopped}; only complete rounds count."] if stopped else out
+
+
+def _sources() -> h.Html:
+    """Who the book and the notes are."""
+    linked = {k: h.link(s.url, s.title) for k, s in (("book", BOOK), ("blog", BLOG), ("article", ARTICLE))}
+    return h.Html(SENTENCE.format(**linked))
 
 
 def _chart(measured: Sequence[Rung]) -> dict[str, Any] | None:
@@ -163,52 +167,52 @@ def _frames(r: Rung) -> float | None:
     return None if number(r.row.get("frames_per_step")) == 1 else number(r.row.get("frames_per_s"))
 
 
-def _table(measured: Sequence[Rung], result: Result) -> Table:
+def _table(measured: Sequence[Rung], result: Result) -> h.Table:
     shown = []
     for r in measured:
         differs = r.row.get("equal_ratio") is False
         samples, frames = number(r.row.get("samples_per_step")), _frames(r)
         cells = (
-            Cell(r.name, css="rung aside" if r.aside else "rung"),
+            h.Cell(r.name, css="rung aside" if r.aside else "rung"),
             interval_cell(r.fps, rate),
             interval_cell(r.gain, times),
             interval_cell(r.total if r.name != "baseline" else None, times),
             number_cell(frames, rate),
-            Cell("–" if samples is None else f"{samples:,.3g}", samples, "differs" if differs else ""),
+            h.Cell("–" if samples is None else f"{samples:,.3g}", samples, "differs" if differs else ""),
             _time(r),
-            Cell(_dot(r.promise), r.promise),
+            h.Cell(_dot(r.promise), r.promise),
         )
-        shown.append(Row(cells, detail=_detail(r, result), name=r.id))
-    t = Table(COLUMNS, shown, "The ladder", numeric=(1, 2, 3, 4, 5), wide=(2, 4, 5, 6, 7), css="ladder")
+        shown.append(h.Row(cells, detail=_detail(r, result), name=r.id))
+    t = h.Table(COLUMNS, shown, "The ladder", numeric=(1, 2, 3, 4, 5), wide=(2, 4, 5, 6, 7), css="ladder")
     # Columns that are empty on this ladder would only take room.
     return _without(t, [i for i in (4, 5, 6) if all(row.cells[i].sort is None for row in shown)])
 
 
-def _without(t: Table, drop: Sequence[int]) -> Table:
+def _without(t: h.Table, drop: Sequence[int]) -> h.Table:
     keep = [i for i in range(len(t.columns)) if i not in drop]
     place = {old: new for new, old in enumerate(keep)}
-    return Table(
+    return h.Table(
         [t.columns[i] for i in keep],
-        [Row([r.cells[i] for i in keep], r.marked, r.detail, r.name) for r in t.rows],
+        [h.Row([r.cells[i] for i in keep], r.marked, r.detail, r.name) for r in t.rows],
         t.caption, numeric=[place[i] for i in t.numeric if i in place], wide=[place[i] for i in t.wide if i in place],
         css=t.css,
     )  # fmt: skip
 
 
-def _time(r: Rung) -> Cell:
+def _time(r: Rung) -> h.Cell:
     if r.solve_s is None:
-        return Cell("–")
-    how = esc(text(r.solve.get("how"), "?"))
-    return Cell(Html(f"{duration(r.solve_s.mean)}<small>{how}</small>"), f"{r.solve_s.mean:.6g}")
+        return h.Cell("–")
+    how = h.esc(text(r.solve.get("how"), "?"))
+    return h.Cell(h.Html(f"{duration(r.solve_s.mean)}<small>{how}</small>"), f"{r.solve_s.mean:.6g}")
 
 
-def _dot(promise: str) -> Html:
-    return Html(f'<span class="key block {promise_color(promise)}">{esc(promise)}</span>')
+def _dot(promise: str) -> h.Html:
+    return h.Html(f'<span class="key block {promise_color(promise)}">{h.esc(promise)}</span>')
 
 
-def _detail(r: Rung, result: Result) -> Html:
-    measured = Html(
-        f'<ul class="measures">{"".join(f"<li><span>{esc(k)}</span> {esc(v)}</li>" for k, v in _facts(r))}</ul>'
+def _detail(r: Rung, result: Result) -> h.Html:
+    measured = h.Html(
+        f'<ul class="measures">{"".join(f"<li><span>{h.esc(k)}</span> {h.esc(v)}</li>" for k, v in _facts(r))}</ul>'
     )
     source = text(r.solve.get("source"))
     terms = [
@@ -216,9 +220,9 @@ def _detail(r: Rung, result: Result) -> Html:
         ("measured here", measured),
         ("time to solve from", source),
         ("rungs in force", ", ".join(r.climbed)),
-        ("in the climb", "measured at its place and taken off again: nothing stands on it" if r.aside else ""),
+        ("in the climb", "measured in its place, then removed: later rungs do not build on it" if r.aside else ""),
     ]
-    return join(described(terms), _commands(r, result))
+    return h.join(h.described(terms), _commands(r, result))
 
 
 def _words(r: Rung) -> list[tuple[str, str]]:
@@ -228,33 +232,38 @@ def _words(r: Rung) -> list[tuple[str, str]]:
         ("promise", f"{r.promise}: {about}" if about else r.promise),
         ("what it does", text(r.row.get("what"))),
         ("when it hurts", text(r.row.get("hurts"))),
-        ("the notes reported", text(r.row.get("notes_say")) or ("" if r.name == "baseline" else "nothing")),
+        ("the notes report", text(r.row.get("notes_say")) or ("" if r.name == "baseline" else "nothing")),
     ]
 
 
-def _commands(r: Rung, result: Result) -> Html:
+def _commands(r: Rung, result: Result) -> h.Html:
     """Measuring these rungs alone, and a run with exactly them."""
     if not result.game or (not r.climbed and r.name != "baseline"):
-        return Html()
+        return h.Html()
     also = [word for n in r.climbed for word in ("--also", n)]
-    train = command("train", shlex.join(["dqnitro", "train", result.game, "--recipe", "baseline", *also]))
+    train = h.command("train", shlex.join(["dqnitro", "train", result.game, "--recipe", "baseline", *also]))
     if not r.climbed:
         return train
-    return join(
-        command("measure", shlex.join(["dqnitro", "ladder", result.game, "--rungs", ",".join(r.climbed)])), train
+    return h.join(
+        h.command("measure", shlex.join(["dqnitro", "ladder", result.game, "--rungs", ",".join(r.climbed)])), train
     )
 
 
-def _skipped(skipped: Sequence[Rung]) -> Html:
+def _skipped(skipped: Sequence[Rung]) -> h.Html:
     if not skipped:
-        return Html()
+        return h.Html()
     shown = [
-        Row((Cell(r.name, css="rung"), r.why, Cell(_dot(r.promise), r.promise)), detail=described(_words(r)), name=r.id)
+        h.Row(
+            (h.Cell(r.name, css="rung"), r.why, h.Cell(_dot(r.promise), r.promise)),
+            detail=h.described(_words(r)),
+            name=r.id,
+        )
         for r in skipped
     ]
-    head = paragraph("Not measured here", "subtitle")
-    return join(
-        head, table(Table(("rung", "reason", "promise"), shown, "Rungs that could not run here", css="ladder skipped"))
+    head = h.paragraph("Not measured here", "subtitle")
+    return h.join(
+        head,
+        h.table(h.Table(("rung", "reason", "promise"), shown, "Rungs that could not run here", css="ladder skipped")),
     )
 
 

@@ -1,0 +1,48 @@
+"""The sections of a page: one module for each kind of result.
+
+A module has `title(result)` and `section(result, name, heading)`: a chart, a table, a sentence and the command that repeats it.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from dqnitro.report.html import Html
+from dqnitro.report.read_result import Result
+from dqnitro.report.sections import (
+    ablate,
+    bench,
+    compare,
+    console,
+    cost,
+    exactness,
+    ladder,
+    profile,
+    sweep,
+    trial,
+    tune,
+)  # fmt: skip
+
+
+class Section(Protocol):
+    """What a module of this package offers."""
+
+    def title(self, result: Result) -> str: ...
+
+    def section(self, result: Result, name: str, heading: str) -> Html: ...
+
+
+# By the kind of the result (`Result.kind`), in the order of the page.
+SECTIONS: dict[str, Section] = {
+    "ladder": ladder,
+    "sweep": sweep,
+    "ablate": ablate,
+    "cost": cost,
+    "tune": tune,
+    "compare": compare,
+    "profile": profile,
+    "bench": bench,
+    "console": console,
+    "exact": exactness,
+    "trial": trial,
+}

@@ -1,0 +1,55 @@
+"""The console compared with other vector environments, game by game."""
+
+from __future__ import annotations
+
+from dqnitro.parsing import interval, mapping, number, rows, text
+from dqnitro.report import html as h
+from dqnitro.report.bar_charts import Bar, ratio_bars
+from dqnitro.report.formatting import game_name, plural, rate, spread, times
+from dqnitro.report.read_result import Result
+from dqnitro.report.sections import common
+from dqnitro.report.table_cells import interval_cell
+
+
+def title(result: Result) -> str:
+    return "The console compared with other environments"
+
+
+def section(result: Result, name: str, heading: str) -> h.Html:
+    """The console and the fastest of the other vector environments, game by game."""
+    drawn: dict[int, list[Bar]] = {}
+    lines, whole = [], []
+    for row in rows(result.data.get("rows")):
+        threads, game = int(number(row.get("threads")) or 0), text(row.get("game"), "?")
+        peer = text(row.get("faster_peer"))
+        ratio, rates = interval(mapping(row.get("ratios")).get(peer)), mapping(row.get("rates"))
+        if ratio is not None:
+            drawn.setdefault(threads, []).append(Bar(game_name(game), ratio, "c1"))
+        speeds = [(label, v) for label, raw in rates.items() if (v := number(raw)) is not None]
+        told = "; ".join(f"{label} {rate(v)}" for label, v in speeds)
+        lines.append(
+            h.Row(
+                (h.Cell(game_name(game), css="rung"), h.Cell(threads, threads), interval_cell(ratio, times), peer, told)
+            )
+        )
+    for threads, raw in mapping(result.data.get("geomean")).items():
+        if (mean := interval(raw)) is not None:
+            whole.append(
+                f"{spread(mean, times)} with {threads} {'thread' if threads == '1' else 'threads'} (geometric mean of {mean.n} games)"
+            )
+    charts = [
+        h.figure(ratio_bars(f"{plural(n, 'thread')}: ratio to the faster peer", some, ""), "")
+        for n, some in drawn.items()
+    ]
+    columns = ("game", "threads", "ratio", "faster peer", "steps a second")
+    return h.section(
+        heading,
+        h.paragraph(". ".join(whole) + "." if whole else "", "verdict"),
+        h.pair(*charts) if charts else h.Html(),
+        h.table(h.Table(columns, lines, heading, filter_label="filter games", numeric=(1, 2), wide=(3, 4), css="long"))
+        if lines
+        else h.Html(),
+        common.repeat(result),
+        note=common.rounds(result),
+        name=name,
+    )

@@ -1,0 +1,36 @@
+"""Learning curves of settings that were tried side by side."""
+
+from __future__ import annotations
+
+from dqnitro.parsing import items, mapping, number
+from dqnitro.report import html as h
+from dqnitro.report.charts import Series, xy
+from dqnitro.report.read_result import Result
+from dqnitro.report.sections import common
+from dqnitro.report.seed_groups import COLORS
+
+TRIAL_AXES = {"steps": "steps", "updates": "updates"}
+
+
+def title(result: Result) -> str:
+    return "Settings tried side by side"
+
+
+def section(result: Result, name: str, heading: str) -> h.Html:
+    """Curves of settings that were tried side by side: [steps, updates, score] each."""
+    series = []
+    for i, (label, raw) in enumerate(mapping(result.data.get("curve")).items()):
+        points = [
+            p for p in items(raw) if isinstance(p, list) and len(p) == 3 and all(number(v) is not None for v in p)
+        ]
+        if points:
+            x = {"steps": [p[0] for p in points], "updates": [p[1] for p in points]}
+            style = "line" if i < len(COLORS) else "line dash"
+            series.append(Series(str(label), style, x, [p[2] for p in points], COLORS[i % 6]))
+    chart = xy("Mean score of the last games", series, TRIAL_AXES)
+    parts = [
+        h.axis_switch(TRIAL_AXES, f"{name}-axis") if chart else h.Html(),
+        h.figure(chart, "No curve is stored.", "large"),
+    ]
+    repeat = common.repeat(result)
+    return h.section(heading, h.join(*parts), repeat, name=name)
