@@ -8,7 +8,8 @@ import torch
 
 from dqnitro import recipes, tuned
 from dqnitro.cli import main
-from dqnitro.cli.train import make_parser, planned
+from dqnitro.cli.train import make_parser
+from dqnitro.cli.training import planned
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import tune

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import pathlib
 from typing import Any
@@ -14,6 +15,21 @@ def write_json(path: pathlib.Path, data: Any) -> None:
     tmp = path.with_name(f".{path.name}.{os.getpid()}")
     tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
     tmp.replace(path)
+
+
+def plain(value: Any) -> Any:
+    """JSON-ready: named tuples become objects, tuples lists, and numbers that are not finite null (JSON has no NaN)."""
+    if (fields := getattr(value, "_asdict", None)) is not None:  # an Interval
+        return {k: plain(v) for k, v in fields().items()}
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, pathlib.Path):
+        return str(value)
+    return value
 
 
 def pid_alive(pid: Any) -> bool:

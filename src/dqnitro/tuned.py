@@ -70,8 +70,7 @@ def _read() -> dict[str, Any]:
 
 
 def _write(machines: dict[str, Any]) -> None:
-    from dqnitro.files import write_json
-    from dqnitro.lab.store import plain
+    from dqnitro.files import plain, write_json
 
     file = path()
     try:

@@ -11,9 +11,9 @@ from dqnitro.cli import main
 from dqnitro.cli.tables import names_of
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
+from dqnitro.files import plain
 from dqnitro.lab.bench import gpu, gpu_training
 from dqnitro.lab.bench.contest import CannotRun, Options
-from dqnitro.lab.store import plain
 from dqnitro.replay.gpu_ring import Ring
 from dqnitro.report.lab_page import render_lab
 from dqnitro.report.read_result import read_sources

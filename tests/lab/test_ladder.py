@@ -7,9 +7,9 @@ import pytest
 
 from dqnitro import ladder, recipes
 from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.files import plain
 from dqnitro.lab import ladder as climbing
 from dqnitro.lab import time_to_solve
-from dqnitro.lab.store import plain
 from lab import fake_race
 
 CLIMB = ["gradients-everywhere", "frame-replay", "channels-last", "fused-adam", "four-steps-per-update", "three-step"]

@@ -31,9 +31,9 @@ def test_a_result_comes_back_with_its_intervals_and_its_machine(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('{"what": "ladder", "format": 2}', "has format 2, this version reads up to 1; hint: update"),
-        ('{"rows": []}', "does not say `what` it is"),
-        ("[1]", "does not say `what` it is"),
+        ('{"what": "ladder", "format": 2}', "has format 2, this version reads formats up to 1; hint: update"),
+        ('{"rows": []}', "the key `what` is missing"),
+        ("[1]", "the key `what` is missing"),
         ("{", "is not JSON"),
     ],
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes
-from dqnitro.cli.tables import Progress, add_turns, check_turns, finish, number_text, ratio_text, show_table
+from dqnitro.cli import tables as t
+from dqnitro.cli.flags import Parser
 
 DESCRIPTION = """\
 Leave one thing out at a time, in turns in one process, and see what it was worth.
@@ -29,29 +29,21 @@ def make_parser() -> Parser:
     p.add_argument("what", nargs="?", default="fast", help="auto or fast, or cost (default: fast)")
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="baseline", help="cost: whose work is taken apart (default: baseline)")
-    add_turns(p)
-    p.add_argument("--out", metavar="FILE", help="write the result as JSON")
-    p.add_argument("--quiet", action="store_true", help="no word on progress")
-    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    add_config_flags(p, leave_out=("max_minutes", "max_steps", "stop_at_score"))
+    t.add_race_flags(p)
     return p
 
 
 def main(argv: list[str]) -> int:
-    args = make_parser().parse(argv)
-    check_turns(args.rounds, args.seconds, args.minutes)
+    args = t.parse_race(make_parser(), argv)
     from dqnitro.lab import ablate as lab
 
-    with Progress(args.quiet) as progress:
-        kw: dict[str, Any] = {
-            "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
-            "say": progress,
-        }  # fmt: skip
+    with t.Progress(args.quiet) as progress:
+        options = t.race_options(args, progress)
         if args.what == "cost":
-            result = lab.cost(args.game, args.recipe, **kw)
+            result = lab.cost(args.game, args.recipe, **options)
         else:
-            result = lab.ablate(args.game, args.what, **kw)
-    return finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
+            result = lab.ablate(args.game, args.what, **options)
+    return t.finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
 
 
 def show(result: dict[str, Any]) -> None:
@@ -68,8 +60,8 @@ def show(result: dict[str, Any]) -> None:
             continue
         share = r.get("saves_share")
         more = ["-" if share is None else f"{share:.0%}", r["note"]] if is_cost else [r["promise"] or ""]
-        lines.append([name, number_text(r["fps"]), ratio_text(r["ratio"]) if r["without"] else "-", *more])
-    show_table(columns, lines)
+        lines.append([name, t.number_text(r["fps"]), t.ratio_text(r["ratio"]) if r["without"] else "-", *more])
+    t.show_table(columns, lines)
     print()
     for r in result["rows"]:
         if r["state"] == "skipped":

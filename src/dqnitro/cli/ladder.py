@@ -6,18 +6,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes
-from dqnitro.cli.tables import (
-    Progress,
-    add_turns,
-    check_turns,
-    finish,
-    names_of,
-    number_text,
-    percent_text,
-    ratio_text,
-    show_table,
-)
+from dqnitro.cli import tables as t
+from dqnitro.cli.flags import Parser
 
 DESCRIPTION = """\
 Climb from the textbook DQN to the fastest one, one named change at a time, and say what each bought here.
@@ -47,38 +37,29 @@ def make_parser() -> Parser:
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--rungs", metavar="A,B", help="climb these, in this order (default: all)")
     p.add_argument("--same-learning", action="store_true", help="only rungs that promise exact or close")
-    add_turns(p)
     p.add_argument(
-        "--solved",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="RUN",
-        help="folders of runs (or of seeds) that solved the game",
-    )
-    p.add_argument("--out", metavar="FILE", help="where the result goes (default: ladders/GAME-DATE.json)")
-    p.add_argument("--quiet", action="store_true", help="no word on progress")
-    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
-    add_config_flags(p, leave_out=("max_minutes", "max_steps", "stop_at_score"))
+        "--solved", nargs="+", action="extend", default=[], metavar="RUN",
+        help="folders of runs (or of several seeds) that solved the game",
+    )  # fmt: skip
+    t.add_race_flags(p, out="write the result to this file (default: ladders/GAME-DATE.json)")
     return p
 
 
 def main(argv: list[str]) -> int:
-    args = make_parser().parse(argv)
-    check_turns(args.rounds, args.seconds, args.minutes)
+    args = t.parse_race(make_parser(), argv)
     from dqnitro.lab.ladder import climb_ladder
     from dqnitro.lab.store import default_path
     from dqnitro.lab.time_to_solve import read_solved
-    from dqnitro.report.read_run import run_folders
+    from dqnitro.read_run import run_folders
 
     solved = [read_solved(run) for path in args.solved for run in run_folders(pathlib.Path(path))]
-    with Progress(args.quiet) as progress:
+    with t.Progress(args.quiet) as progress:
         result = climb_ladder(
-            args.game, names_of(args.rungs), same_learning=args.same_learning, minutes=args.minutes, rounds=args.rounds,
-            seconds=args.seconds, changes=config_changes(args), solved=solved, say=progress,
+            args.game, t.names_of(args.rungs), same_learning=args.same_learning, solved=solved,
+            **t.race_options(args, progress),
         )  # fmt: skip
     out = pathlib.Path(args.out) if args.out else default_path("ladder", result["game"], pathlib.Path("ladders"))
-    return finish(result, out, args.json, show)
+    return t.finish(result, out, args.json, show)
 
 
 def cells(row: dict[str, Any], number: str) -> list[str]:
@@ -89,9 +70,9 @@ def cells(row: dict[str, Any], number: str) -> list[str]:
     mark = " ~" if row["changes_ratio"] else ""
     return [
         f"{number} {row['name']}",
-        number_text(row["fps"]),
-        percent_text(row["total"]) if row["on"] else "-",
-        ratio_text(row["gain"]),
+        t.number_text(row["fps"]),
+        t.percent_text(row["total"]) if row["on"] else "-",
+        t.ratio_text(row["gain"]),
         f"{row['frames_per_s']:,.0f}" if row["frames_per_step"] > 1 else "-",
         f"{row['samples_per_step']:.1f}{mark}",
         f"{_spread(solve['seconds'], duration)} {solve['how']}" if solve else "-",
@@ -116,7 +97,7 @@ def show(result: dict[str, Any]) -> None:
         else:
             mark, number = str(number), number + 1
         lines.append(cells(row, mark))
-    show_table(COLUMNS, lines)
+    t.show_table(COLUMNS, lines)
     print()
     reasons: dict[str, list[str]] = {}
     for row in result["rows"]:

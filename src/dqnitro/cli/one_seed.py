@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from dqnitro.cli.flags import Parser
-from dqnitro.cli.train import afterwards, write_page
+from dqnitro.cli.training import afterwards, write_page
 from dqnitro.seeds.folder import SeedsFolder
 from dqnitro.seeds.launcher import stop_with_parent
 

@@ -14,7 +14,7 @@ from typing import Any
 from dqnitro.cli import one_seed
 from dqnitro.cli.flags import config_changes, note
 from dqnitro.cli.live import Block, duration
-from dqnitro.cli.train import check_resume, planned
+from dqnitro.cli.training import check_resume, planned
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import SeedsFolder, seed_range
 from dqnitro.seeds.launcher import Team, last_words
@@ -184,9 +184,9 @@ def _code(failed: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _page(folder: SeedsFolder) -> str | None:
+    from dqnitro.read_run import read_run, run_folders
     from dqnitro.report.html import write_page
     from dqnitro.report.lab_page import render_lab
-    from dqnitro.report.read_run import read_run, run_folders
 
     runs = [read_run(p) for p in run_folders(folder.path)]
     if not runs:

@@ -1,7 +1,8 @@
-"""Tables and results of the lab's commands: rich on a terminal, plain aligned text elsewhere."""
+"""Options, tables and results of the lab's commands: rich on a terminal, plain aligned text elsewhere."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dqnitro.cli.flags import Parser, note
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
 from dqnitro.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def ratio_text(i: Interval | None) -> str:
 
 
 def percent_text(i: Interval | None) -> str:
-    """A ratio as the notes write it: +72% [68, 76]."""
+    """A ratio as a change in percent, as the book writes it: +72% [68, 76]."""
     if i is None:
         return "-"
     mean, low, high = ((x - 1) * 100 for x in i[:3])
@@ -74,8 +75,9 @@ def store_and_show(
     as_json: bool,
     show: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Into the file that was asked for, then onto stdout."""
-    from dqnitro.lab.store import plain, save
+    """Write the file if one was asked for, then print."""
+    from dqnitro.files import plain
+    from dqnitro.lab.store import save
 
     if out is not None:
         save(out, result)
@@ -92,7 +94,7 @@ def finish(
     as_json: bool,
     show: Callable[[dict[str, Any]], None],
 ) -> int:
-    """Store, then show; the exit code. What Ctrl-C cut short is stored and shown as far as it got."""
+    """Store and show the result, also one cut short by Ctrl-C; returns the exit code."""
     store_and_show(result, out, as_json, show)
     if warning := result.get("notes", {}).get("warning"):
         note(f"warning: {warning}")
@@ -103,24 +105,49 @@ def finish(
     return EXIT_CODES[result["interrupted"]] if result.get("interrupted") else 0
 
 
-def add_turns(p: Parser) -> None:
-    """How long contenders take turns, for commands that race many of them."""
-    p.add_argument("--minutes", type=float, default=8.0, metavar="M", help="bound of the whole (default: 8; 0: none)")
-    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if the minutes suffice (default: 10)")
-    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
+def add_result_flags(p: Parser, out: str = "write the result as JSON") -> None:
+    """Where a result goes, for commands that measure for minutes."""
+    p.add_argument("--out", metavar="FILE", help=out)
+    p.add_argument("--quiet", action="store_true", help="do not report progress")
+    p.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def add_race_flags(p: Parser, out: str = "write the result as JSON") -> None:
+    """How long contenders take turns, where the result goes, and all settings that do not end a run."""
+    p.add_argument(
+        "--minutes", type=float, default=8.0, metavar="M", help="time limit for everything (default: 8; 0: none)"
+    )
+    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if time allows (default: 10)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds per turn (default: 1)")
+    add_result_flags(p, out)
+    add_config_flags(p, leave_out=("max_minutes", "max_steps", "stop_at_score"))
+
+
+def parse_race(p: Parser, argv: list[str]) -> argparse.Namespace:
+    args = p.parse(argv)
+    check_turns(args.rounds, args.seconds, args.minutes)
+    return args
+
+
+def race_options(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+    """The arguments that every race of the lab takes."""
+    return {
+        "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
+        "say": progress,
+    }  # fmt: skip
 
 
 def check_turns(rounds: int, seconds: float, minutes: float) -> None:
     if rounds < 1:
         raise ConfigError(f"--rounds must be at least 1, got {rounds}", "3 or more give an interval")
     if not seconds > 0:
-        raise ConfigError(f"--seconds must be over 0, got {seconds:g}", "1 is a good turn")
+        raise ConfigError(f"--seconds must be over 0, got {seconds:g}", "1 is a good value")
     if minutes < 0:
         raise ConfigError(f"--minutes must be at least 0, got {minutes:g}", "0 means no limit")
 
 
 class Progress:
-    """A word on progress on stderr: one line rewritten in place on a terminal; elsewhere what is built, and one line a round."""
+    """Progress on stderr: on a terminal one line that is rewritten; elsewhere a line per contender built and per round."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
@@ -142,7 +169,7 @@ class Progress:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Nothing of it stays when the result, or an error, is printed."""
+        """Clear the line before the result, or an error, is printed."""
         if self._in_place and not self._quiet:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 

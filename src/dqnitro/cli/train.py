@@ -10,7 +10,7 @@ from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
 from dqnitro.cli.live import duration, make_sink, speed_text
-from dqnitro.config import Config
+from dqnitro.cli.training import afterwards, check_resume, planned, write_page
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import is_seeds
 
@@ -82,28 +82,6 @@ def main(argv: list[str]) -> int:
     return result.exit_code
 
 
-def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
-    """The config that was asked for, and its rungs."""
-    from dqnitro import recipes
-    from dqnitro.ladder import fitted
-
-    if not args.game:
-        raise ConfigError("no game was given", "`dqnitro train pong`, or `--resume RUN`")
-    plan = recipes.plan(args.recipe, args.game, args.device)
-    config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
-    config, rungs, why = fitted(config, plan.climbed(tuple(args.without), tuple(args.also)))
-    if why:
-        note(f"compile in place of own-kernels: {why}")
-    return config, rungs
-
-
-def check_resume(args: argparse.Namespace) -> None:
-    if args.game:
-        raise ConfigError(f"--resume already says the game, got {args.game!r} too", "leave one of them out")
-    if args.without or args.also or args.run_dir:
-        raise ConfigError("--without, --also and --run-dir do not go with --resume", "start a new run for that")
-
-
 def _start(args: argparse.Namespace) -> Any:
     config, rungs = planned(args)
     from dqnitro.learn.transforms import chosen
@@ -131,34 +109,6 @@ def _resume(args: argparse.Namespace) -> Any:
     return resume(
         run_dir, sinks=[make_sink(config.replace(**changes), f"{config.env_id} · resumed", args.quiet)], **changes
     )
-
-
-def afterwards(result: Any, eval_games: int, film: bool) -> dict[str, Any]:
-    """On solving: the score over fresh games. At any proper end: a video of one."""
-    from dqnitro.files import write_json
-    from dqnitro.play import record, score
-    from dqnitro.run_folder import RunFolder
-
-    facts: dict[str, Any] = {}
-    run_dir: pathlib.Path = result.run_dir
-    if result.ended == "solved" and eval_games:
-        note(f"solved after {duration(result.wall_s)}; playing {eval_games} fresh games")
-        facts["evaluation"] = score(run_dir, eval_games)._asdict()
-    if film:
-        video = run_dir / "game.mp4"
-        try:
-            end = record(run_dir, video)
-            facts["video"] = {"path": str(video), "score": end.score, "steps": end.steps}
-        except Exception as e:  # a video is a pleasure, not the result: an environment may be unable to render
-            note(f"no video: {e}")
-    write_json(run_dir / "summary.json", RunFolder(run_dir).read_summary() | facts)
-    return facts
-
-
-def write_page(run_dir: pathlib.Path) -> str | None:
-    from dqnitro.report import write_run_page
-
-    return str(write_run_page(run_dir))
 
 
 ENDED = {

@@ -1,47 +1,30 @@
-"""Results as JSON files that stay readable: every one says what it is, in which format, and what it was measured on.
+"""Results as JSON files that stay readable: each names its kind, its format and the machine it was measured on.
 
-An interval is {"mean", "low", "high", "n"} (95%). Files from before formats were counted have none and read as format 0.
+An interval is {"mean", "low", "high", "n"} (95%). Files from before formats were numbered read as format 0.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
-import math
 import pathlib
 from typing import Any
 
 from dqnitro.errors import ConfigError
-from dqnitro.intervals import Interval
 
 FORMAT = 1
 
 
 def header(what: str, game: str, **facts: Any) -> dict[str, Any]:
-    """What every result begins with: kind, format, game, date, machine, versions, commit and command."""
+    """The first fields of every result: kind, format, game, date, machine, versions, commit and command."""
     from dqnitro.host import provenance
 
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"what": what, "format": FORMAT, "game": game, "date": now, **facts, **provenance()}
 
 
-def plain(value: Any) -> Any:
-    """JSON-ready: intervals become objects, tuples lists, and what is not a finite number null (JSON has no NaN)."""
-    if isinstance(value, Interval):
-        return {k: plain(v) for k, v in value._asdict().items()}
-    if isinstance(value, dict):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, pathlib.Path):
-        return str(value)
-    return value
-
-
 def default_path(what: str, game: str, folder: pathlib.Path) -> pathlib.Path:
-    """ladders/pong-20260131-120000.json, with a number behind it if that is taken."""
+    """ladders/pong-20260131-120000.json, with a number appended if that is taken."""
     from dqnitro.files import file_stem
 
     stamp, name = datetime.datetime.now().strftime("%Y%m%d-%H%M%S"), file_stem(game)
@@ -54,7 +37,7 @@ def default_path(what: str, game: str, folder: pathlib.Path) -> pathlib.Path:
 
 def save(path: pathlib.Path, result: dict[str, Any]) -> None:
     """Atomic: a reader sees the old file or the new one."""
-    from dqnitro.files import write_json
+    from dqnitro.files import plain, write_json
 
     if path.is_dir():
         raise ConfigError(f"--out {path} is a folder", f"name a file: --out {path / 'result.json'}")
@@ -66,7 +49,7 @@ def save(path: pathlib.Path, result: dict[str, Any]) -> None:
 
 
 def load(path: pathlib.Path) -> dict[str, Any]:
-    """A stored result; ConfigError for what is none, or comes from a newer version."""
+    """A stored result; ConfigError if the file is not a result, or comes from a newer version."""
     try:
         data = json.loads(path.read_bytes())
     except OSError as e:
@@ -74,15 +57,17 @@ def load(path: pathlib.Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as e:
         raise ConfigError(f"{path} is not JSON ({e})", "give the JSON file that a command wrote") from e
     if not isinstance(data, dict) or not isinstance(data.get("what"), str):
-        raise ConfigError(f"{path} is not a result: it does not say `what` it is", "give the JSON file of a command")
+        raise ConfigError(
+            f"{path} is not a result: the key `what` is missing", "give the JSON file that a command wrote"
+        )
     number = data.get("format", 0)
     if not isinstance(number, int) or number > FORMAT:
         raise ConfigError(
-            f"{path} has format {number}, this version reads up to {FORMAT}", "update DQNitro to read this file"
+            f"{path} has format {number}, this version reads formats up to {FORMAT}", "update DQNitro to read this file"
         )
     return data
 
 
 def kind(path: pathlib.Path) -> str:
-    """What a stored result is: ladder, sweep, ablate, ..."""
+    """The kind of a stored result: ladder, sweep, ablate, ..."""
     return str(load(path)["what"])

@@ -1,7 +1,7 @@
-"""`bench gpu`: what a card does. Console frames a second over machines and games, a vector step's latency, samples learned a
-second, and (gpu_training.py) both at once.
+"""`bench gpu`: how fast a GPU plays and learns. Console frames a second over games and numbers of consoles, the latency of a
+vector step, samples learned a second, and (gpu_training.py) both at once.
 
-Everything is timed by the card's own clock, between two events around many starts, and counted where it happens: a machine
+Everything is timed by the GPU's own clock, between two events around many launches, and counted where it happens: a console
 whose next game is being started plays no frame and counts none.
 """
 
@@ -12,19 +12,19 @@ import dataclasses
 import functools
 import gc
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dqnitro import recipes
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
 from dqnitro.intervals import mean_interval, rate_interval
+from dqnitro.lab.bench import gpu_training
 from dqnitro.lab.bench.console import GAMES
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Rate, gpu
+from dqnitro.lab.bench.gpu_work import UNIT, clocked, fill
 from dqnitro.requirements import MOST_TOGETHER
 
 TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "gopher", "hero", "road_runner")
@@ -33,47 +33,15 @@ BATCHES = (512, 2048)
 HOW = {"eager": (), "compiled": ("compile",), "own kernels": ("own-kernels",)}  # and the wrappers of it
 KINDS = tuple((double, how) for how in HOW for double in (False, True))
 WARM_TURNS = 2  # games that began together drift apart
-UNIT, GEOMEAN = "frames or samples/s", "geometric mean"
-COLUMNS = {"ms": "ms a vector step, update or graph", "interval": "95% interval of the rate"}
-
-
-def clocked(work: Callable[[], object], amount: Callable[[], float], device: torch.device, took: list[float]) -> Rate:
-    """`work` over and over for about so many seconds. `amount` so far is read before and after, never between.
-
-    The seconds of one piece of work go to `took`.
-    """
-
-    def seconds_of(times: int) -> float:
-        if device.type != "cuda":
-            begin = time.perf_counter()
-            for _ in range(times):
-                work()
-            return time.perf_counter() - begin
-        torch.cuda.synchronize(device)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        for _ in range(times):
-            work()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / 1000.0
-
-    each = seconds_of(2) / 2
-
-    def rate(seconds: float) -> float:
-        times, before = max(1, round(seconds / max(each, 1e-9))), amount()
-        spent = seconds_of(times)
-        took.append(spent / times)
-        return (amount() - before) / spent
-
-    return rate
+GEOMEAN = "geometric mean"
+COLUMNS = {"ms": "ms per vector step, update or graph", "interval": "95% interval of the rate"}
 
 
 # ---- the console
 
 
 def make_machines(game: str, n: int, device: torch.device) -> Any:
-    """CannotRun where the card, or its memory, is not enough."""
+    """CannotRun if there is no GPU that can do it, or not enough memory."""
     from dqnitro.atari.cuda.build import CudaUnavailable
     from dqnitro.run.gpu.cuda_envs import CudaEnvs
 
@@ -84,14 +52,14 @@ def make_machines(game: str, n: int, device: torch.device) -> Any:
 
 
 def steps_together(n: int) -> int:
-    """Vector steps between two looks at who waits for a new game. A start takes a hundred frames, beside which few machines make many
-    quick steps and many machines few slow ones; nobody should wait for it.
+    """Vector steps between two checks for consoles that need a new game. Starting a game takes a hundred frames and runs in
+    parallel: in that time few consoles make many quick steps, and many consoles a few slow ones.
     """
     return max(8, min(64, 32_768 // n))
 
 
 def console_rate(machines: Any, n: int, frames_per_step: int, device: torch.device, took: list[float]) -> Rate:
-    """Random play; new games are begun beside it, as in training. Frames are those of machines that played."""
+    """Random play; new games are started in parallel, as in training. Only consoles that play count frames."""
     counted = torch.zeros((), dtype=torch.int64, device=device)
     aside = torch.cuda.Stream(device) if device.type == "cuda" else None
 
@@ -127,17 +95,17 @@ def bench_machines(
     to: str,
     make: Callable[..., Any] = make_machines,
 ) -> dict[str, Any]:
-    """One game with these numbers of machines."""
+    """One game with these numbers of consoles."""
     took: dict[str, list[float]] = {console_name(game, n): [] for n in counts}
     with Contest(o, "", UNIT, to) as contest:
         for n in counts:
             name = console_name(game, n)
 
             def rate(n: int = n, name: str = name) -> Rate:
-                card = torch.device(device())
-                machines = make(game, n, card)
+                where = torch.device(device())
+                machines = make(game, n, where)
                 contest.closing.callback(_close, machines)
-                return console_rate(machines, n, Config().frame_skip, card, took[name])
+                return console_rate(machines, n, Config().frame_skip, where, took[name])
 
             contest.add_rate(name, rate, console_name(game, counts[0]), machines=n, game=game)
         result = contest.run(lambda table: "")
@@ -155,7 +123,7 @@ def _close(machines: Any) -> None:
 
 
 class NoGames:
-    """In the place of machines: an agent that only learns asks nothing else of them."""
+    """Stands in for the environments of an agent that only learns."""
 
     def __init__(self, config: Config, n_actions: int, device: torch.device) -> None:
         shape = (config.n_envs, config.frame_stack, config.screen_size, config.screen_size)
@@ -169,24 +137,13 @@ def learner_config(batch: int, double: bool, how: str) -> Config:
     """The Nature network of 2015, one output layer and one-step returns, with `auto`'s ring."""
     wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *HOW[how])
     base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
-    # What one vector step owes is drawn together. Twelve rings of this size fit into most cards, and none into a cache.
+    # The updates owed after one vector step are drawn together. Twelve rings of this size fit on most GPUs, and none into a cache.
     base = base.replace(steps_per_update=base.n_envs / MOST_TOGETHER, replay_capacity=100_000)
     return base.replace(batch_size=batch, double=double, dueling=False, n_step=1, wrappers=wrappers)
 
 
-def fill(ring: Any, n_actions: int) -> None:
-    """Made-up experience in every slot: the arithmetic does not ask what is in it."""
-    made: dict[str, Callable[[Tensor], Tensor]] = {
-        "frames": lambda t: t.random_(0, 256), "action": lambda t: t.random_(0, n_actions), "reward": lambda t: t.random_(-1, 2),
-        "done": lambda t: t.bernoulli_(0.001), "valid": lambda t: t.fill_(True), "age": lambda t: t.fill_(1000),
-    }  # fmt: skip
-    for name, into in made.items():
-        into(getattr(ring, name))
-    ring.filled.fill_(ring.slots)
-
-
 def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Rate:
-    """Whole updates of the device runner: draw, gather, loss, backward, optimiser; on a card several in one graph."""
+    """Whole updates of the device runner: draw, gather, loss, backward, optimiser; on a GPU several in one graph."""
     from dqnitro.run.gpu.device import DeviceAgent
 
     nobody: Any = NoGames(config, n_actions, device)
@@ -211,7 +168,7 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
     def work() -> None:
         nonlocal learned
         start()
-        # `agent` is named here so that it lives as long: a graph does not keep the tensors that it reads.
+        # This use of `agent` keeps it alive: a graph does not keep the tensors that it reads.
         learned += together * agent.config.batch_size
 
     return clocked(work, lambda: learned, device, [])
@@ -233,7 +190,7 @@ def bench_learner(
                     try:
                         return learner_rate(make(batch, *kind), torch.device(device()))
                     except torch.OutOfMemoryError:
-                        raise CannotRun("the card has no memory for it") from None
+                        raise CannotRun("not enough GPU memory") from None
                     except ConfigError as e:
                         raise CannotRun(str(e).split("; hint:")[0]) from None
 
@@ -252,14 +209,12 @@ def bench(
     make: Callable[..., Any] = make_machines, config: Callable[..., Config] = learner_config,
     training: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """One after the other, since so many machines of so many games would not fit side by side."""
-    from dqnitro.lab.bench import gpu_training
-
-    to = "the fewest machines of the game or of training, or the eager learner of the batch"
+    """One job after the other: consoles of all games at once would not fit into memory."""
+    to = "the fewest consoles of the same game or of training, or the eager learner at the same batch"
     counts = sorted(set(counts))
     jobs: list[tuple[list[str], Callable[[Options], dict[str, Any]]]] = []
     for k, game in enumerate(games):
-        # One game shows what the number of machines does; of the others only the many count.
+        # One game shows the effect of the number of consoles; the others are measured with the largest number only.
         mine = counts if k == 0 else counts[-1:]
         names = [console_name(game, n) for n in mine]
         jobs.append((names, lambda opts, g=game, c=mine: bench_machines(opts, g, c, device, to, make)))
@@ -288,7 +243,7 @@ def bench(
 
 
 def _chosen(o: Options, jobs: Sequence[tuple[list[str], Any]]) -> list[tuple[Options, Any]]:
-    """Each job with those words of `--only` that mean one of its contenders; jobs without any are left out."""
+    """Each job with the words of `--only` that match its contenders; jobs without a match are left out."""
     every = [n for names, _ in jobs for n in names]
     for word in o.only:
         if not any(word.lower() in n.lower() for n in every):
@@ -314,14 +269,14 @@ def _add_geomean(whole: dict[str, Any], games: Sequence[str], n: int) -> None:
 
 
 def verdict(table: Mapping[str, Mapping[str, Any]]) -> str:
-    """What the card does best, in a sentence each."""
+    """The best figure of each kind, one sentence each."""
     played = {n: r for n, r in table.items() if "machines" in r and r["game"] != GEOMEAN}
     said = []
     if played:
         best = max(played.values(), key=lambda r: r["rate"])
         quick = min(played.values(), key=lambda r: r["ms"])
-        said.append(f"{best['rate']:,.0f} console frames/s of {best['game']} with {best['machines']:,} machines.")
-        said.append(f"{quick['machines']:,} machines of {quick['game']} make a vector step in {quick['ms']:.1f} ms.")
+        said.append(f"{best['rate']:,.0f} console frames/s of {best['game']} with {best['machines']:,} consoles.")
+        said.append(f"{quick['machines']:,} consoles of {quick['game']} take {quick['ms']:.1f} ms for a vector step.")
     said += [
         f"{r['rate']:,.0f} frames/s over the games ({n.split(', ')[1]})."
         for n, r in table.items()
@@ -330,8 +285,6 @@ def verdict(table: Mapping[str, Mapping[str, Any]]) -> str:
     for batch in dict.fromkeys(r["batch"] for r in table.values() if "batch" in r):
         name, row = max(((n, r) for n, r in table.items() if r.get("batch") == batch), key=lambda nr: nr[1]["rate"])
         said.append(f"{row['rate']:,.0f} samples learned/s at batch {batch} ({name.split(', ', 2)[2]}).")
-    from dqnitro.lab.bench import gpu_training
-
     if trained := [(n, r) for n, r in table.items() if "training" in r]:
         name, row = max(trained, key=lambda nr: nr[1]["rate"])
         said.append(

@@ -1,4 +1,4 @@
-"""`bench gpu`, whole training: console frames a second while a card plays, stores and learns at DQN's own replay ratio."""
+"""`bench gpu`, whole training: console frames a second while a GPU plays, stores and learns at the replay ratio of DQN."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.intervals import mean_interval
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Rate
-from dqnitro.lab.bench.gpu import UNIT, clocked, fill
+from dqnitro.lab.bench.gpu_work import UNIT, clocked, fill
 
 SAMPLES_A_STEP = recipes.CLASSIC["batch_size"] / recipes.CLASSIC["steps_per_update"]
-SIZES = ((1024, 256), (4096, 512), (8192, 2048))  # machines, batch
+SIZES = ((1024, 256), (4096, 512), (8192, 2048))  # consoles, batch
 WARM_GRAPHS = 3
 
 
 def training_config(machines: int, batch: int) -> Config:
-    """Recipe `classic` with everything on the card."""
+    """Recipe `classic` with everything on the GPU."""
     plan = recipes.classic_plan("pong", recipes.Here(1, "a GPU"))
     return plan.config().replace(
         n_envs=machines, batch_size=batch, steps_per_update=batch / SAMPLES_A_STEP, first_fill_steps=32 * machines,
-        # A hundred slots and more for each machine, whatever their number.
+        # More than a hundred slots per console, whatever their number.
         replay_capacity=max(1_000_000, 128 * machines),
     )  # fmt: skip
 
 
 def training_rate(config: Config, device: torch.device, took: list[float], make: Callable[[Config], Any]) -> Rate:
-    """Whole graphs of the device runner, from the moment on at which it learns; the replay is as good as full."""
+    """Whole graphs of the device runner, measured once it learns; the replay is filled with made-up experience."""
     agent, run = make(config.replace(device=str(device)))
     fill(agent.ring, agent.player.n_actions)
     while agent.clock.updates == 0:
