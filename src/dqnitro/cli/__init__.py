@@ -10,17 +10,17 @@ from collections.abc import Sequence
 COMMANDS = {
     "train": "train an agent until it is solved, a limit is reached, or Ctrl-C",
     "play": "watch, record or score a trained agent",
-    "runs": "list what is there: game, recipe, score, speed, state",
-    "report": "write the page of runs, of the lab's results, or of both",
-    "env": "this machine, the versions, and what `auto` would choose and why",
+    "runs": "list the stored runs: game, recipe, score, speed, state",
+    "report": "write a page about runs, results of the lab, or both",
+    "env": "show this machine, the versions, and what `auto` would choose and why",
     "ladder": "climb from the textbook DQN to the fastest: what each speed-up buys here",
-    "sweep": "one setting over values: speed and score, over wall clock and steps",
-    "ablate": "leave one speed-up out at a time; `ablate cost`: where does the CPU go",
-    "tune": "measure the knobs on this machine; `auto` and `fast` use the result from then on",
-    "compare": "is the difference between two runs real, or noise",
-    "bench": "small benchmarks and peers, interleaved, as ratios with intervals and a verdict",
-    "profile": "where a step's time goes, and what to try next",
-    "games": "the Atari games there are; --check plays them side by side with ale-py",
+    "sweep": "train with several values of one setting: speed and score, over wall clock and steps",
+    "ablate": "leave one speed-up out at a time; `ablate cost`: where the CPU time goes",
+    "tune": "find the fastest settings for this machine; `auto` and `fast` use them from then on",
+    "compare": "tell whether the difference between two runs is real or noise",
+    "bench": "small benchmarks, also of other libraries: ratios with intervals and a verdict",
+    "profile": "show where a step's time goes and what to try next",
+    "games": "list the Atari games; --check compares every frame with ale-py",
 }
 
 HELP = """\
@@ -30,11 +30,11 @@ Examples
   dqnitro train pong                          the fastest recipe for this machine, until solved
   dqnitro train pong --recipe baseline        the textbook DQN
   dqnitro train CartPole-v1 --minutes 1       any Gymnasium environment with discrete actions
-  dqnitro train --resume runs/pong-auto-...   go on where a run stopped
-  dqnitro train pong --seeds 8                eight learners; medians, ranges, intervals
+  dqnitro train --resume runs/pong-auto-...   continue a stopped run
+  dqnitro train pong --seeds 8                eight seeds: medians, ranges, intervals
   dqnitro play runs/pong-auto-... --games 30  score it over 30 fresh games
   dqnitro ladder                              what each speed-up buys on this machine
-  dqnitro env                                 what would `auto` choose here, and why
+  dqnitro env                                 what `auto` would choose here, and why
 
 Commands
 {commands}
@@ -70,10 +70,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_command(name: str, rest: list[str]) -> int:
-    """A command by its module; errors that a person can act on become one line and an exit code."""
+    """Run the module of a command; errors that a user can act on become one line and an exit code."""
     from dqnitro.errors import DivergedError, PlayerDied, UserError
 
-    # numba, torch and gymnasium warn about things that no user of ours can change.
+    # numba, torch and gymnasium warn about things that our users cannot change.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:gymnasium")
     try:
         return importlib.import_module(f"dqnitro.cli.{name}").main(rest)

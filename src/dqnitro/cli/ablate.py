@@ -9,26 +9,26 @@ from dqnitro.cli import tables as t
 from dqnitro.cli.flags import Parser
 
 DESCRIPTION = """\
-Leave one thing out at a time, in turns in one process, and see what it was worth.
+Leave one thing out at a time and measure what it was worth. All variants take turns in one process.
 
 Examples
   dqnitro ablate                          recipe fast, without each of its rungs
   dqnitro ablate auto --game breakout
-  dqnitro ablate cost                     where does the CPU go: no sampling, no optimiser, no loss; without episodic
-                                          life, clipping, reshape
+  dqnitro ablate cost                     where the CPU time goes: without sampling, optimiser, loss,
+                                          episodic life, clipping, resizing
   dqnitro ablate cost --recipe fast --rounds 20
   dqnitro ablate --json --out results/ablate.json
 
-A ratio under 1x: slower without it, so it pays. `cost` gives wrong agents on purpose; only their speed is looked at.
+A ratio under 1x means slower without it: it pays. The agents of `cost` do not learn properly; only their speed counts.
 Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete rounds are kept).
 """
 
 
 def make_parser() -> Parser:
     p = Parser("ablate", "[RECIPE|cost] [options]", DESCRIPTION)
-    p.add_argument("what", nargs="?", default="fast", help="auto or fast, or cost (default: fast)")
+    p.add_argument("what", nargs="?", default="fast", help="a recipe (auto or fast), or cost (default: fast)")
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
-    p.add_argument("--recipe", default="baseline", help="cost: whose work is taken apart (default: baseline)")
+    p.add_argument("--recipe", default="baseline", help="with cost: the recipe to take apart (default: baseline)")
     t.add_race_flags(p)
     return p
 
@@ -50,8 +50,8 @@ def show(result: dict[str, Any]) -> None:
     from dqnitro.lab.ablate import verdict
 
     is_cost = result["what"] == "cost"
-    columns = [("without", "left"), ("steps/s", "right"), ("to the whole", "right")]
-    columns += [("its share", "right"), ("", "left")] if is_cost else [("promise", "left")]
+    columns = [("without", "left"), ("steps/s", "right"), ("ratio to the whole", "right")]
+    columns += [("share of time", "right"), ("", "left")] if is_cost else [("promise", "left")]
     lines = []
     for r in result["rows"]:
         name = r["without"] or ("nothing" if is_cost else f"nothing (recipe {result['recipe']})")
@@ -69,5 +69,5 @@ def show(result: dict[str, Any]) -> None:
     if is_cost:
         print(verdict(result["rows"]))
     print(
-        f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; {result['notes']['replay']}"
+        f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn, 95% intervals over rounds; {result['notes']['replay']}"
     )

@@ -12,21 +12,21 @@ from dqnitro.cli.tables import names_of, store_and_show
 from dqnitro.config import nearest
 from dqnitro.errors import ConfigError
 
-# What the notes asked, one small module each: dqnitro.lab.bench_<what>
+# Questions of the book and the notes, one small module each: dqnitro.lab.bench.<what>
 MICRO = {
-    "device": "forward pass on CPU and GPU over batch sizes: from where on does a GPU pay?",
+    "device": "forward pass on CPU and GPU over batch sizes: from which batch on does a GPU pay?",
     "compile": "eager, TorchScript and torch.compile: forward pass and update",
     "amp": "float32, bfloat16, and float16 with a gradient scaler: one update",
     "collect": "threads, processes and vectorised environments for collecting experience",
-    "replay": "bytes of memory a transition in every replay and in the naive list; additions and samples a second",
+    "replay": "bytes per transition in every replay and in a naive list; additions and samples a second",
     "resize": "OpenCV, Pillow, torch and our own resize, with the difference to OpenCV's area method",
-    "envs": "serial wrappers, gym Sync and Async, ale C++ and the native console with 1, 4 and 8 environments",
+    "envs": "serial wrappers, gym Sync and Async, ale C++ and our console with 1, 4 and 8 environments",
     "copies": "NumPy to torch, and pageable, pinned and asynchronous copies to the GPU",
-    "gpu": "a card's console frames/s over machines and games, latency of a vector step, samples learned/s",
+    "gpu": "console frames/s on a GPU over games and numbers of consoles, latency of a vector step, samples learned/s",
 }
 PEERS = {
     "learn": "samples learned a second at the textbook settings, against SB3 and a CleanRL-style loop",
-    "console": "the native console against ale-py's vector environment and EnvPool, with one thread and with two",
+    "console": "our console against ale-py's vector environment and EnvPool, with one thread and with two",
 }
 
 DESCRIPTION = """\
@@ -34,9 +34,9 @@ Measure on this machine: contenders take turns, results are ratios with 95% inte
 
 Examples
   dqnitro bench device                            is a GPU worth it here, and from which batch on?
-  dqnitro bench envs --game breakout              which environment part is fastest
-  dqnitro bench collect --game CartPole-v1        any Gymnasium environment where it makes sense
-  dqnitro bench compile --only eager,script       only contenders with these words in their names
+  dqnitro bench envs --game breakout              which environment backend is fastest
+  dqnitro bench collect --game CartPole-v1        also with Gymnasium environments, where it makes sense
+  dqnitro bench compile --only eager,script       only contenders whose names contain these words
   dqnitro bench learn --rounds 8 --seconds 4
   dqnitro bench replay --out results/replay.json  keep the figures with machine, versions, commit and command
   dqnitro bench console --games pong,breakout --threads 1
@@ -54,21 +54,23 @@ def main(argv: list[str]) -> int:
     p.add_argument("what", help="what to measure (the list is above)")
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--games", metavar="A,B", help="console, gpu: these games (default: twelve; gpu: twenty)")
-    p.add_argument("--machines", metavar="N,M", help="gpu: numbers of machines (default: 256 to 131,072)")
+    p.add_argument("--machines", metavar="N,M", help="gpu: numbers of consoles (default: 256 to 131,072)")
     p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
-    p.add_argument("--only", metavar="A,B", help="only contenders with one of these words in their name; 1,024 is one")
-    p.add_argument("--rounds", type=int, metavar="N", help="rounds in which all take their turn (default: 5; peers: 6)")
-    p.add_argument("--seconds", type=float, metavar="S", help="seconds a turn (default: 0.5; peers: 3)")
+    p.add_argument(
+        "--only", metavar="A,B", help="only contenders whose name contains one of these words (1,024 is one word)"
+    )
+    p.add_argument("--rounds", type=int, metavar="N", help="rounds (default: 5; learn and console: 6)")
+    p.add_argument("--seconds", type=float, metavar="S", help="seconds per turn (default: 0.5; learn and console: 3)")
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
-    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
     known = MICRO | PEERS
     if args.what not in known:
         raise ConfigError(f"unknown benchmark {args.what!r}", nearest(args.what, known, "benchmarks"))
     if args.only and args.what in PEERS:
-        raise ConfigError(f"--only is not for bench {args.what}", f"it is for {', '.join(MICRO)}")
+        raise ConfigError(f"bench {args.what} does not take --only", f"these do: {', '.join(MICRO)}")
     if args.machines and args.what != "gpu":
-        raise ConfigError(f"--machines is not for bench {args.what}", "it is for gpu")
+        raise ConfigError(f"bench {args.what} does not take --machines", "only bench gpu does")
     args.rounds = args.rounds if args.rounds is not None else (5 if args.what in MICRO else 6)
     args.seconds = args.seconds if args.seconds is not None else (0.5 if args.what in MICRO else 3.0)
     if args.rounds < 1 or args.seconds <= 0:
@@ -78,7 +80,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(args: Any) -> dict[str, Any]:
-    """The result with all that says where it comes from."""
+    """The result with machine, versions, commit and command."""
     from dqnitro.lab.store import header
 
     found = BENCHES[args.what](args) if args.what in PEERS else micro(args)
@@ -86,7 +88,7 @@ def measure(args: Any) -> dict[str, Any]:
 
 
 def micro(args: Any) -> dict[str, Any]:
-    """A benchmark of the notes, by its module."""
+    """Run a small benchmark by its module."""
     from dqnitro.lab.bench.contest import Options
 
     only = tuple(names_of(args.only) or ())

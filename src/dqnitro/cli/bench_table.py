@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def number(value: Any) -> str:
-    """Three or four digits that matter, thousands separated; `-` for nothing."""
+    """Three or four significant digits, thousands separated; `-` for None."""
     if value is None:
         return "-"
     if isinstance(value, str):
@@ -21,7 +21,7 @@ def number(value: Any) -> str:
 
 
 def bench_table(result: dict[str, Any]) -> Table:
-    """A benchmark's rows in the order they were entered (peers: fastest first); what could not run is a row with dashes."""
+    """The rows of a benchmark in their order (peers: fastest first); contenders that could not run have dashes."""
     from rich.table import Table
 
     from dqnitro.lab.bench.contest import ratio_text
@@ -43,7 +43,7 @@ def bench_table(result: dict[str, Any]) -> Table:
 
 
 def by_reason(word: str, names: dict[str, str]) -> list[str]:
-    """One line per reason, with all that share it."""
+    """One line per reason, with all names that share it."""
     reasons: dict[str, list[str]] = {}
     for name, why in names.items():
         reasons.setdefault(why, []).append(name)
@@ -51,12 +51,12 @@ def by_reason(word: str, names: dict[str, str]) -> list[str]:
 
 
 def print_bench(result: dict[str, Any]) -> None:
-    """Title, table, what the ratios are to, what could not be measured and why, verdict."""
+    """Title, table, the reference of the ratios, what could not be measured and why, verdict."""
     from rich.console import Console
 
     if "title" in result:
         print(result["title"])
-    console = Console(markup=False, highlight=False)  # an interval in brackets is no markup
+    console = Console(markup=False, highlight=False)  # an interval in brackets is not markup
     if not console.is_terminal:
         console.width = 200  # a file has no width; 80 columns would break the intervals apart
     console.print(bench_table(result))

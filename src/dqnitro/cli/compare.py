@@ -10,7 +10,7 @@ from dqnitro.cli.tables import finish, number_text, show_table
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
-Say whether the difference between two runs is real or noise: intervals and a rank test, in words.
+Tell whether the difference between two runs is real or noise, by intervals and a rank test.
 
 Examples
   dqnitro compare runs/pong-auto-s1-... runs/pong-fast-s1-...
@@ -18,19 +18,19 @@ Examples
   dqnitro compare runs/a runs/b --window 100_000 200_000                         games that ended in these steps
   dqnitro compare runs/a runs/b --json
 
-Scores are those of games that ended in the same window of steps (the last quarter of what both have), speeds those of
-stretches of 10 s since the first update. Several runs a side count once each, so give 4 or more for a rank test.
+Scores are compared over games that ended in the same window of steps (the last quarter of what both have), speeds over
+intervals of 10 s after the first update. If a side has several runs, each run counts once: a rank test needs 4 or more.
 Exit codes: 0 done (whatever the verdict), 2 bad input.
 """
 
 
 def main(argv: list[str]) -> int:
     p = Parser("compare", "RUN RUN [options]", DESCRIPTION)
-    p.add_argument("left", metavar="RUN", help="a run's folder, or several with commas between")
-    p.add_argument("right", metavar="RUN", help="the other")
+    p.add_argument("left", metavar="RUN", help="the folder of a run, or several separated by commas")
+    p.add_argument("right", metavar="RUN", help="the other side")
     p.add_argument("--window", nargs=2, metavar=("FROM", "TO"), help="compare games that ended between these steps")
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
-    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
     window = None
     if args.window:
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
         except ValueError:
             raise ConfigError(f"--window takes two step counts, got {' '.join(args.window)!r}") from None
         if not 0 <= window[0] < window[1]:
-            raise ConfigError(f"--window must go upwards, got {window[0]:g} to {window[1]:g}")
+            raise ConfigError(f"--window needs FROM below TO, got {window[0]:g} to {window[1]:g}")
     from dqnitro.lab.compare import compare_runs
 
     result = compare_runs(args.left, args.right, window)

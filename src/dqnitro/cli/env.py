@@ -9,7 +9,7 @@ from typing import Any
 from dqnitro.cli.flags import Parser, show_config
 
 DESCRIPTION = """\
-This machine, the versions, and what a recipe would choose here and why: the runner, the rungs, what is left out.
+Show this machine, the versions, and what a recipe would choose here and why: the runner, the rungs, what is left out.
 
 Examples
   dqnitro env                                what `auto` would do with Pong
@@ -24,14 +24,14 @@ def main(argv: list[str]) -> int:
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic (default: auto)")
     p.add_argument("--settings", action="store_true", help="show every setting of the recipe")
-    p.add_argument("--json", action="store_true", help="as JSON")
+    p.add_argument("--json", action="store_true", help="print as JSON")
     args = p.parse(argv)
     from dqnitro import recipes
     from dqnitro.ladder import RUNGS
 
     plan = recipes.plan(args.recipe, args.game)
     config = plan.config()
-    import torch  # noqa: F401 - machine() asks it for the GPU
+    import torch  # noqa: F401 - machine() gets the GPU from it
 
     from dqnitro.host import commit, machine, versions
 
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     if not plan.tuned and args.recipe != "baseline":
         print("  not tuned: `dqnitro tune` measures what is fastest here")
     if not plan.rungs:
-        print("  no rungs: the textbook settings as they are")
+        print("  no rungs: the textbook settings")
     if args.settings:
         print()
         for flag, value, text in show_config(config):

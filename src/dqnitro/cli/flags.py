@@ -1,7 +1,7 @@
 """Command-line options from the Config's fields: one source for types, help and checks.
 
-argparse rather than a library that does the same: bad input must be one line with the nearest names, and `--help` must answer
-in a tenth of a second.
+argparse instead of a larger library: bad input must give one line with the nearest names, and `--help` must answer in a tenth
+of a second.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Parser(argparse.ArgumentParser):
             prog=f"dqnitro {command}", usage=f"dqnitro {command} {usage}", description=description, allow_abbrev=False,
             formatter_class=_Formatter, add_help=False,
         )  # fmt: skip
-        self.add_argument("-h", "--help", action="help", help="show this and exit")
+        self.add_argument("-h", "--help", action="help", help="show this help and exit")
 
     def error(self, message: str) -> NoReturn:
-        raise ConfigError(message, f"`{self.prog} --help` shows what there is")
+        raise ConfigError(message, f"`{self.prog} --help` lists the options")
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
-        """Like parse_args, but an unknown option names its nearest relatives."""
+        """Like parse_args, but the error about an unknown option names the nearest ones."""
         parsed, unknown = self.parse_known_args(list(args))
         for word in unknown:
             if word.startswith("-"):
@@ -68,7 +68,7 @@ def _number(kind: type) -> Any:
 def add_config_flags(parser: Parser, leave_out: Sequence[str] = ()) -> None:
     """One option per Config field. Defaults come from the recipe, so absent options stay absent."""
     group = parser.add_argument_group(
-        "settings of the run (defaults are the recipe's; `dqnitro env --recipe NAME` shows them)"
+        "settings of the run (defaults come from the recipe; `dqnitro env --recipe NAME --settings` shows them)"
     )
     for name, field in FIELDS.items():
         if name in NOT_FLAGS or name in leave_out:
@@ -103,5 +103,5 @@ def show_config(config: Config) -> list[tuple[str, str, str]]:
 
 
 def note(text: str) -> None:
-    """For people, not for pipes: stderr."""
+    """A message for the user, on stderr: stdout is for data."""
     print(text, file=sys.stderr, flush=True)

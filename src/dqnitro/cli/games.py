@@ -10,26 +10,26 @@ from dqnitro.cli.flags import Parser, note
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
-The Atari games that there are, and whether our console plays them exactly as ale-py does.
+List the Atari games, or check that our console plays them exactly as ale-py does.
 
 Examples
   dqnitro games                                    all games: cartridge, picture, actions, lives
-  dqnitro games --check                            every game beside ale-py, frame by frame
+  dqnitro games --check                            compare every game with ale-py, frame by frame
   dqnitro games --check --games pong,breakout --frames 10000 --seed 7
-  dqnitro games --check --json                     the same as data
+  dqnitro games --check --json                     the comparison as JSON
 
---check compares RAM, screen, reward, lives and end of game on every frame, from power-on, new games included. It exits
+--check compares RAM, screen, reward, lives and end of game on every frame, from power-on and across new games. It exits
 with 1 if anything differs.
 """
 
 
 def main(argv: list[str]) -> int:
     p = Parser("games", "[options]", DESCRIPTION)
-    p.add_argument("--check", action="store_true", help="play side by side with ale-py and compare everything")
+    p.add_argument("--check", action="store_true", help="play every game in ale-py as well and compare everything")
     p.add_argument("--games", metavar="A,B", help="only these games (default: all)")
-    p.add_argument("--frames", type=int, default=3000, metavar="N", help="frames a game for --check (default: 3000)")
+    p.add_argument("--frames", type=int, default=3000, metavar="N", help="frames per game for --check (default: 3000)")
     p.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the random actions (default: 0)")
-    p.add_argument("--json", action="store_true", help="as JSON")
+    p.add_argument("--json", action="store_true", help="print as JSON")
     args = p.parse(argv)
     if args.frames < 1 or args.seed < 0:
         raise ConfigError("--frames must be at least 1 and --seed at least 0")
@@ -94,7 +94,7 @@ def _check(names: list[str], args: Any) -> int:
 
     from dqnitro.atari.compare_with_ale import check
 
-    note("the first use on a machine compiles the console, for some tens of seconds")
+    note("the first use on a machine compiles the console, which takes about half a minute")
     results = []
     screen = Console(stderr=True)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
@@ -119,7 +119,7 @@ def _print(results: list[Any]) -> None:
 
     table = Table(box=None, header_style="bold", pad_edge=False)
     for head, side in (("game", "left"), ("frames", "right"), ("games", "right"), ("rewards", "right"),
-                       ("beside ale-py", "left")):  # fmt: skip
+                       ("compared with ale-py", "left")):  # fmt: skip
         table.add_column(head, justify=side)  # type: ignore[arg-type]
     for r in results:
         verdict = "equal" if r.equal else f"DIFFERENT: {r.difference}"

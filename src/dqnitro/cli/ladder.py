@@ -10,19 +10,20 @@ from dqnitro.cli import tables as t
 from dqnitro.cli.flags import Parser
 
 DESCRIPTION = """\
-Climb from the textbook DQN to the fastest one, one named change at a time, and say what each bought here.
+Climb from the textbook DQN to the fastest one, one named change at a time, and measure what each buys here.
 
 Examples
-  dqnitro ladder                                   Pong, every rung that this machine can use, in some 8 minutes
+  dqnitro ladder                                   Pong, every rung that this machine can use, in about 8 minutes
   dqnitro ladder --same-learning                   only rungs that promise the same learning (exact, close)
   dqnitro ladder breakout --rungs frame-replay,console,bfloat16
   dqnitro ladder --minutes 30 --rounds 40          narrower intervals
   dqnitro ladder --solved runs/pong-baseline-s1-.. time to solve, from runs that solved the game
   dqnitro ladder --json --out results/ladder-2-cores.json
 
-All rungs take a turn in every round, so a machine that slows down slows all of them. FPS counts steps (decisions) a second.
-A row stands on the rows above it; `~` marks rungs that change how many samples are trained per step: part of their
-speed is learning less. Time to solve is measured (by the runs given), projected (same steps, this speed) or unknown (-).
+All rungs take a turn in every round, so a machine that slows down slows all of them. FPS is steps (decisions) per second.
+A row includes the rungs above it. `~` marks rungs that change the number of samples trained per step: part of their
+speed comes from learning less. Time to solve is measured (from the runs given), projected (the same steps at this speed)
+or unknown (-).
 Exit codes: 0 done, 1 unexpected failure, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete rounds are kept).
 """
 
@@ -35,11 +36,11 @@ COLUMNS = (
 def make_parser() -> Parser:
     p = Parser("ladder", "[GAME] [options]", DESCRIPTION)
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
-    p.add_argument("--rungs", metavar="A,B", help="climb these, in this order (default: all)")
+    p.add_argument("--rungs", metavar="A,B", help="climb these rungs, in this order (default: all)")
     p.add_argument("--same-learning", action="store_true", help="only rungs that promise exact or close")
     p.add_argument(
         "--solved", nargs="+", action="extend", default=[], metavar="RUN",
-        help="folders of runs (or of several seeds) that solved the game",
+        help="runs (or folders of several seeds) that solved the game",
     )  # fmt: skip
     t.add_race_flags(p, out="write the result to this file (default: ladders/GAME-DATE.json)")
     return p
@@ -109,10 +110,10 @@ def show(result: dict[str, Any]) -> None:
         print(line)
     n = result["notes"]
     print()
-    print(f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn; 95% intervals over rounds")
+    print(f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn; 95% intervals over rounds")
     print(
-        "ΔFPS and Δtime: against the baseline; rung alone: against the row it stands on; ~ changes the samples trained per step"
+        "ΔFPS and Δtime: compared with the baseline; rung alone: with the row below it; ~ changes the samples trained per step"
     )
-    print("↓ stands below the baseline; · was measured at its place and taken off again")
+    print("↓ slower than the baseline by design; · measured in its place, then removed: later rungs do not build on it")
     print(n["replay"])
     print(f"measuring took {n['measuring_share']:.3%} of the time")

@@ -1,4 +1,4 @@
-"""The live block: a few calm lines that are rewritten in place. Nothing of it appears when stderr is not a terminal."""
+"""The live display: a few lines that are rewritten in place. Nothing is shown when stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def duration(seconds: float) -> str:
 
 
 def speed_text(steps_per_s: float, frames_per_s: float) -> str:
-    """Console frames are named only where there is a console."""
+    """Console frames are shown only if there is a console."""
     frames = f"   {frames_per_s:,.0f} console frames/s" if frames_per_s != steps_per_s else ""
     return f"{steps_per_s:,.0f} steps/s{frames}"
 
@@ -31,7 +31,7 @@ def score_text(value: float | None) -> str:
 
 
 def lines(s: Snapshot, config: Config, title: str) -> list[str]:
-    """The block's lines, without colour: what a test can read is what a person sees."""
+    """The lines without colour: a test reads what a user sees."""
     left = time_left_s(s, config.max_steps, config.max_minutes)
     goal = "" if config.stop_at_score == float("inf") else f" of {config.stop_at_score:g}"
     loss = "–" if s.loss is None else f"{s.loss:.4f}"
@@ -49,7 +49,7 @@ def lines(s: Snapshot, config: Config, title: str) -> list[str]:
 
 
 class Block:
-    """Lines that are rewritten in place, with rich; nothing at all where stderr is no terminal."""
+    """Lines that are rewritten in place, with rich; nothing at all if stderr is not a terminal."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet, self.live = quiet, not quiet and sys.stderr.isatty()
@@ -95,5 +95,5 @@ class LiveSink(NullSink):
 
 
 def make_sink(config: Config, title: str, quiet: bool) -> Any:
-    """A live block on a terminal, silence elsewhere."""
+    """A live display on a terminal, nothing elsewhere."""
     return NullSink() if quiet or not sys.stderr.isatty() else LiveSink(config, title)

@@ -1,4 +1,4 @@
-"""One of several seeds, in a process of its own: `python -m dqnitro.cli.one_seed FOLDER SEED`. `train --seeds` starts it."""
+"""One of several seeds, in its own process: `python -m dqnitro.cli.one_seed FOLDER SEED`. `train --seeds` starts it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ NAME = "one_seed"
 
 
 def command(folder: pathlib.Path, seed: int, *options: str) -> list[str]:
-    """What starts this."""
+    """The command that starts this process."""
     return [sys.executable, "-m", f"dqnitro.cli.{NAME}", str(folder), str(seed), *options]
 
 
 def main(argv: list[str]) -> int:
-    p = Parser(NAME, "FOLDER SEED [options]", "One seed of `dqnitro train --seeds`: begun, or gone on with.")
+    p = Parser(NAME, "FOLDER SEED [options]", "One seed of `dqnitro train --seeds`: started or continued.")
     p.add_argument("folder")
     p.add_argument("seed", type=int)
     p.add_argument("--minutes", type=float, default=0.0)
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     args = p.parse(argv)
     stop_with_parent()
     folder = SeedsFolder.read(pathlib.Path(args.folder))
-    # What is stored as the command of a result is what somebody would type to have it again.
+    # Results store the command that a user would type to repeat them.
     sys.argv = ["dqnitro", *shlex.split(folder.command)[1:]] if folder.command else sys.argv
     result = _run(folder, args.seed, args.minutes)
     if result.exit_code == 0:

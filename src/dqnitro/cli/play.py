@@ -11,14 +11,14 @@ from dqnitro.cli.flags import Parser, note
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
-Play with a trained agent: watch it, record a video, or score it over fresh games.
+Let a trained agent play: watch it, record a video, or score it over fresh games.
 
 Examples
   dqnitro play runs/pong-auto-s1-...                    record one game as game.mp4 in the run's folder
-  dqnitro play runs/pong-auto-s1-... --watch            see it play, here in the terminal
+  dqnitro play runs/pong-auto-s1-... --watch            watch it in this terminal
   dqnitro play runs/pong-auto-s1-... --games 30         mean score over 30 fresh games, with its interval
   dqnitro play runs/pong-auto-s1-... --games 100 --json
-  dqnitro play runs/pong-auto-s1-... --games 100 --envs ale    the same games in ale-py's own emulator
+  dqnitro play runs/pong-auto-s1-... --games 100 --envs ale    the same games in ale-py's emulator
   dqnitro play runs/pong-auto-s1-... --video pong.mp4 --seed 5
 
 Exit codes: 0 done, 2 bad input.
@@ -27,21 +27,23 @@ Exit codes: 0 done, 2 bad input.
 
 def main(argv: list[str]) -> int:
     p = Parser("play", "RUN [options]", DESCRIPTION)
-    p.add_argument("run", help="a run's folder")
+    p.add_argument("run", help="the folder of a run")
     p.add_argument("--games", type=int, default=0, metavar="N", help="score over N fresh games")
-    p.add_argument("--envs", metavar="PART", default="", help="with --games: play in this part (ale, console, ...)")
+    p.add_argument(
+        "--envs", metavar="BACKEND", default="", help="with --games: the environment backend (ale, console, ...)"
+    )
     p.add_argument("--watch", action="store_true", help="show one game in this terminal, in colour")
     p.add_argument("--video", metavar="FILE", help="record one game (default without --games: RUN/game.mp4)")
     p.add_argument("--epsilon", type=float, default=0.01, metavar="X", help="chance of a random action (default: 0.01)")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="which fresh games (default: 0)")
-    p.add_argument("--json", action="store_true", help="the result as JSON")
+    p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
     if args.games < 0:
         raise ConfigError(f"--games must be at least 0, got {args.games}")
     if not 0 <= args.epsilon <= 1:
         raise ConfigError(f"--epsilon must be between 0 and 1, got {args.epsilon}")
     if args.envs and not args.games:
-        raise ConfigError("--envs is for scoring", "add --games N")
+        raise ConfigError("--envs can only be used for scoring", "add --games N")
     if args.seed < 0:
         raise ConfigError(f"--seed must be at least 0, got {args.seed}")
     run = pathlib.Path(args.run)
@@ -49,7 +51,7 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--watch needs a terminal", "--video FILE records instead")
     from dqnitro.play import load_config, record, score, show
 
-    load_config(run)  # a wrong folder is said before anything heavy is loaded
+    load_config(run)  # report a wrong folder before anything heavy is loaded
     facts: dict[str, Any] = {"run": str(run), "epsilon": args.epsilon, "seed": args.seed}
     if args.envs:
         facts["envs"] = args.envs

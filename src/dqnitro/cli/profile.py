@@ -11,7 +11,7 @@ from dqnitro.cli.tables import store_and_show
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
-Where a step's time goes, what to try next, and what that would buy at most. Writes a trace that Perfetto opens.
+Show where a step's time goes, what to try next, and the most it could gain. Writes a trace that Perfetto opens.
 
 Examples
   dqnitro profile                                 Pong with the recipe `auto`
@@ -20,7 +20,7 @@ Examples
   dqnitro profile pong --n-envs 16 --double       any setting, as for `dqnitro train`
   dqnitro profile pong --json --out profile.json
 
-Some hundred steps run twice: with a clock (the tree and the shares), and under torch's profiler (the trace and the top operations).
+A few hundred steps run twice: timed (the tree and the shares), and under torch's profiler (the trace and the top operations).
 Open the trace in https://ui.perfetto.dev or chrome://tracing.
 Exit codes: 0 measured, 1 unexpected failure, 2 bad input, 130 Ctrl-C.
 """
@@ -31,10 +31,12 @@ def main(argv: list[str]) -> int:
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic (default: auto)")
     p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
-    p.add_argument("--also", action="append", default=[], metavar="RUNG", help="climb one more rung")
-    p.add_argument("--trace", metavar="FILE", help="where the trace goes (default: profile-GAME-RECIPE.json.gz)")
+    p.add_argument("--also", action="append", default=[], metavar="RUNG", help="add a rung to the recipe")
+    p.add_argument(
+        "--trace", metavar="FILE", help="write the trace to this file (default: profile-GAME-RECIPE.json.gz)"
+    )
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
-    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    p.add_argument("--json", action="store_true", help="print the result as JSON")
     add_config_flags(p)
     args = p.parse(argv)
     steps = 200 if args.max_steps is None else args.max_steps
@@ -45,8 +47,8 @@ def main(argv: list[str]) -> int:
 
 
 def measure(args: Any, steps: int) -> dict[str, Any]:
-    """The result with all that says where it comes from."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch is imported: its profiler talks to itself on stderr
+    """The result with machine, versions, commit and command."""
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch is imported: its profiler logs to stderr
     from dqnitro import recipes
     from dqnitro.files import file_stem
     from dqnitro.ladder import fitted
@@ -74,7 +76,7 @@ def show(r: dict[str, Any]) -> None:
     print("where a step's time goes")
     for line in tree_lines(r["tree"]):
         print(f"  {line}")
-    print("\ntop operations (time of their own, under the profiler)")
+    print("\ntop operations (own time, under the profiler)")
     for op in r["top"]:
         print(f"  {op['op'][:44]:<44} {op['share']:7.1%} {1000 * op['self_s']:10,.1f} ms  {op['calls']:,} calls")
     print("\nwhat to try next")

@@ -14,23 +14,23 @@ DESCRIPTION = """\
 Write a page: one HTML file that opens anywhere, without a network.
 
 Examples
-  dqnitro report runs/pong-auto-s1-...             a run: curves, speed, settings, video; into its folder
+  dqnitro report runs/pong-auto-s1-...             a run: curves, speed, settings, video
   dqnitro report ladders/pong-....json             a result of the lab: ladder, sweep, ablate, bench, profile, tune
-  dqnitro report results/*.json runs/pong-*        all of them on one page: runs by recipe, seeds with a band
+  dqnitro report results/*.json runs/pong-*        everything on one page: runs by recipe, seeds with a band
   dqnitro report runs/pong-auto-s1-8-...           several seeds (`train --seeds`): one curve with a band
-  dqnitro report runs/pong-auto-s1-... --json      where the page is, and the headline numbers
+  dqnitro report runs/pong-auto-s1-... --json      the path of the page, and the headline numbers
 
-A run may be in any state: one that is going on is shown as far as it got. Results of older versions stay readable.
-Where the page goes: a run's into its folder as page.html, a result's beside it as NAME.html, several into ./report.html.
+A run may be in any state: one that is still running is shown as far as it got. Results of older versions stay readable.
+The page of a run is page.html in its folder, the page of a result is NAME.html next to it; several go to ./report.html.
 Exit codes: 0 done, 2 bad input.
 """
 
 
 def main(argv: list[str]) -> int:
     p = Parser("report", "RUN|RESULT.json ... [options]", DESCRIPTION)
-    p.add_argument("sources", nargs="+", metavar="RUN|RESULT.json", help="folders of runs, files of results")
-    p.add_argument("--out", metavar="FILE", help="where the page goes")
-    p.add_argument("--json", action="store_true", help="where the page is and the headline numbers, as JSON")
+    p.add_argument("sources", nargs="+", metavar="RUN|RESULT.json", help="run folders and result files")
+    p.add_argument("--out", metavar="FILE", help="write the page to this file")
+    p.add_argument("--json", action="store_true", help="print the path of the page and the headline numbers as JSON")
     args = p.parse(argv)
     from dqnitro.report.read_result import read_sources
 
@@ -71,12 +71,12 @@ def _write(out: pathlib.Path, runs: list[Any], results: list[Any]) -> None:
 
 
 def _one_run(runs: list[Any], results: list[Any]) -> bool:
-    """A run's folder alone has a page of its own kind, with its settings and losses; a stored summary has none of that."""
+    """A single run folder has a page of its own, with settings and losses; a stored summary lacks those."""
     return len(runs) == 1 and not results and (runs[0].path / "config.json").is_file()
 
 
 def _facts(runs: list[Any], results: list[Any]) -> dict[str, Any]:
-    """One run alone has its facts at the top, as before there were results."""
+    """The facts of a single run are at the top level, as before there were results."""
     if _one_run(runs, results):
         return runs[0].to_dict()
     return {

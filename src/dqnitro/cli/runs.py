@@ -11,40 +11,40 @@ from dqnitro.cli.flags import Parser
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
-List the runs that are stored: game, recipe, score, speed, state.
+List the stored runs: game, recipe, score, speed, state.
 
 Examples
   dqnitro runs
   dqnitro runs --root /data/runs --json
 
 States: solved, steps and minutes (a limit was reached), stopped (Ctrl-C or SIGTERM), running, diverged,
-crashed (the process is gone without a word). All but `running` can be resumed if they have a checkpoint.
-Several seeds (`train --seeds`) have a row of their own before their runs: median score and time, steps and speeds added up.
+crashed (the process died without a result). All but `running` can be resumed if they have a checkpoint.
+Several seeds (`train --seeds`) have a row before their runs: median score and time, total steps and speed.
 """
 
 
 def main(argv: list[str]) -> int:
     p = Parser("runs", "[options]", DESCRIPTION)
     p.add_argument("--root", default="runs", metavar="DIR", help="where the runs are (default: runs)")
-    p.add_argument("--json", action="store_true", help="as JSON")
+    p.add_argument("--json", action="store_true", help="print as JSON")
     args = p.parse(argv)
     root = pathlib.Path(args.root)
     if args.root != "runs" and not root.is_dir():
-        raise ConfigError(f"{root} is not a folder", "--root takes the folder that holds the runs")
+        raise ConfigError(f"{root} is not a folder", "give --root the folder that contains the runs")
     rows = [row for path in sorted(root.iterdir()) for row in rows_of(path)] if root.is_dir() else []
     if args.json:
         json.dump(rows, sys.stdout, indent=1)
         print()
         return 0
     if not rows:
-        print(f"no runs in {root}; `dqnitro train pong` makes one", file=sys.stderr)
+        print(f"no runs in {root}; `dqnitro train pong` starts one", file=sys.stderr)
         return 0
     _print(rows)
     return 0
 
 
 def rows_of(path: pathlib.Path) -> list[dict[str, Any]]:
-    """A run's row; of several seeds one for all of them and one for each; nothing for any other folder."""
+    """One row for a run; for several seeds one for all of them and one for each; none for any other folder."""
     from dqnitro.read_run import run_folders
     from dqnitro.seeds.folder import is_seeds
 
@@ -55,7 +55,7 @@ def rows_of(path: pathlib.Path) -> list[dict[str, Any]]:
 
 
 def describe_seeds(path: pathlib.Path, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Several seeds in the same facts: median score and time, speeds and steps added up."""
+    """Several seeds in one row: median score and time, total steps and speed."""
     import statistics
 
     from dqnitro.errors import CheckpointError
@@ -80,7 +80,7 @@ def describe_seeds(path: pathlib.Path, runs: list[dict[str, Any]]) -> dict[str, 
 
 
 def describe(path: pathlib.Path) -> dict[str, Any]:
-    """A run in a few facts; a damaged file costs its facts, not the list."""
+    """The facts of a run; a damaged file costs its facts, not the list."""
     from dqnitro.checkpoint import complete
     from dqnitro.files import pid_alive
     from dqnitro.run_folder import RunFolder

@@ -1,4 +1,4 @@
-"""`dqnitro train --seeds N`: several learners of one config, the block that shows them, and what they came to."""
+"""`dqnitro train --seeds N`: several seeds of one config, their live display and their summary."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
 from dqnitro.cli.flags import config_changes, note
@@ -20,6 +20,9 @@ from dqnitro.seeds.folder import SeedsFolder, seed_range
 from dqnitro.seeds.launcher import Team, last_words
 from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
 
+if TYPE_CHECKING:
+    from dqnitro.signals import Signals
+
 LOOK_EVERY_S = 0.2
 SHOW_EVERY_S = 1.0
 STATES = {"solved": "solved", "steps": "at --steps", "minutes": "at --minutes", "stopped": "stopped", "diverged": "diverged",
@@ -27,10 +30,10 @@ STATES = {"solved": "solved", "steps": "at --steps", "minutes": "at --minutes", 
 
 
 def train_seeds(args: argparse.Namespace) -> int:
-    """Start or go on with the seeds of a folder; the exit code."""
+    """Start or continue the seeds of a folder; returns the exit code."""
     if args.at_once is not None and args.at_once < 1:
         raise ConfigError(
-            f"--at-once must be at least 1, got {args.at_once}", "leave it out for what the machine allows"
+            f"--at-once must be at least 1, got {args.at_once}", "leave it out to use what the machine allows"
         )
     folder, more_minutes = _resumed(args) if args.resume else (_created(args), False)
     todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
@@ -41,7 +44,7 @@ def train_seeds(args: argparse.Namespace) -> int:
         return one_seed.command(folder.path, seed, "--minutes", repr(float(minutes)), *options)
 
     threads = str(folder.config.torch_threads)
-    # torch's compiler starts workers of its own, one a core, in every process.
+    # Every process has torch's compiler, which would start one worker per core.
     environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
     team = Team(command, todo, folder.at_once, folder.log, environment)
     with Block(args.quiet) as block:
@@ -61,18 +64,18 @@ def _created(args: argparse.Namespace) -> SeedsFolder:
     path = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, root, label)
     folder = SeedsFolder.create(path, config, seeds, args.recipe, rungs, mine.at_once)
     note(
-        f"{config.env_id}, recipe {args.recipe}, seeds {seeds[0]} to {seeds[-1]}, {mine.at_once} at a time ({mine.why}), "
-        f"threads of each: {mine.torch_threads} of torch, {mine.env_threads} of the console -> {path}"
+        f"{config.env_id}, recipe {args.recipe}, seeds {seeds[0]} to {seeds[-1]}, {mine.at_once} in parallel ({mine.why}), "
+        f"each with {mine.torch_threads} torch and {mine.env_threads} console threads -> {path}"
     )
     return folder
 
 
 def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
-    """The folder, and whether time was granted anew: `--minutes` counts from the resume on."""
+    """The folder, and whether `--minutes` was given: then the time counts from the resume."""
     check_resume(args)
     if args.seeds is not None:
         raise ConfigError(
-            "--seeds does not go with --resume", "a folder of seeds already says which; start another for more"
+            "--seeds cannot be used with --resume", "the folder already names its seeds; start a new one for more"
         )
     from dqnitro.run_folder import RunFolder
 
@@ -85,33 +88,42 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
 
 
 def _follow(team: Team, folder: SeedsFolder, block: Block) -> tuple[str | None, float]:
-    """Until all are through: what stopped them, if anything did, and how long it took."""
+    """Wait until all seeds have ended; returns the signal that stopped them, if any, and the seconds it took."""
     from dqnitro.run_folder import RunFolder
     from dqnitro.signals import Signals
 
     RunFolder(folder.path).write_summary("running", env_id=folder.config.env_id)
     begun = time.monotonic()
-    stopped, shown = None, 0.0
+    signals = Signals()
     try:
-        with Signals().installed() as signals:
-            while not team.over:
-                for member in team.poll():
-                    if not block.live and not block.quiet:
-                        note(_line(_facts(folder, team, member.seed)))
-                if signals.caught and not stopped:
-                    stopped = signals.caught
-                    note("stopping: every seed saves itself; a second time ends them at once")
-                    team.stop(signal.Signals[stopped])
-                if block.live and time.monotonic() - shown >= SHOW_EVERY_S:
-                    shown = time.monotonic()
-                    block.show(block_lines(folder, team, shown - begun))
-                time.sleep(LOOK_EVERY_S)
+        with signals.installed():
+            stopped = _watch(team, folder, block, signals)
     except KeyboardInterrupt:  # the second one
-        stopped = stopped or "SIGINT"
+        stopped = signals.caught or "SIGINT"
         team.stop(signal.SIGINT)
     finally:
         team.close()
     return stopped, time.monotonic() - begun
+
+
+def _watch(team: Team, folder: SeedsFolder, block: Block, signals: Signals) -> str | None:
+    """Start seeds and show how they stand until all have ended; the first signal is passed on to them and returned."""
+    begun = time.monotonic()
+    stopped, shown = None, 0.0
+    while not team.over:
+        ended = team.poll()
+        if not block.live and not block.quiet:
+            for member in ended:
+                note(_line(_facts(folder, team, member.seed)))
+        if signals.caught and not stopped:
+            stopped = signals.caught
+            note("stopping: every seed saves first; a second signal ends them at once")
+            team.stop(signal.Signals[stopped])
+        if block.live and time.monotonic() - shown >= SHOW_EVERY_S:
+            shown = time.monotonic()
+            block.show(block_lines(folder, team, shown - begun))
+        time.sleep(LOOK_EVERY_S)
+    return stopped
 
 
 def _facts(folder: SeedsFolder, team: Team, seed: int) -> dict[str, Any]:
@@ -120,12 +132,12 @@ def _facts(folder: SeedsFolder, team: Team, seed: int) -> dict[str, Any]:
     why = last_words(folder.log(seed)).removeprefix(f"dqnitro {one_seed.NAME}: ") if code else ""
     found = seed_facts(folder, seed, code, why)
     if found["state"] in ("solved", "steps", "minutes", "stopped", "waiting"):
-        found["why"] = None  # its last line is no error
+        found["why"] = None  # its last line is not an error
     return found
 
 
 def block_lines(folder: SeedsFolder, team: Team, seconds: float) -> list[str]:
-    """The live block: a line a seed, newest numbers as its process wrote them."""
+    """The live display: one line per seed with the newest numbers that its process wrote."""
     rows = []
     for seed in folder.seeds:
         found = _facts(folder, team, seed)
@@ -164,7 +176,7 @@ def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float,
     runs = [_facts(folder, team, s) for s in folder.seeds]
     failed = [r for r in runs if r["exit_code"] and r["state"] not in ("stopped", "waiting")]
     if failed and not stopped and len({r["why"] for r in failed}) == 1 and folder.discard_if_empty():
-        # Nobody could begin, and all for the same reason: that is what a single run would have said.
+        # No seed could start, all for the same reason: report it as a single run would.
         print(f"dqnitro train: {failed[0]['why']}", file=sys.stderr)
         return _code(failed)
     facts = all_facts(folder, runs) | {"ended": stopped or ("failed" if failed else "done"), "whole_wall_s": wall_s}
@@ -179,7 +191,7 @@ def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float,
 
 
 def _code(failed: Sequence[Mapping[str, Any]]) -> int:
-    """Of the first seed that failed; one that was killed by a signal counts as an unexpected failure."""
+    """The exit code of the first seed that failed; a seed killed by a signal counts as an unexpected failure."""
     return 0 if not failed else max(1, failed[0]["exit_code"])
 
 
@@ -197,10 +209,10 @@ def _page(folder: SeedsFolder) -> str | None:
 
 
 def summary_lines(f: Mapping[str, Any], page: str | None) -> list[str]:
-    """What a person reads at the end."""
+    """The summary printed at the end."""
     n, states = len(f["runs"]), [r["state"] for r in f["runs"]]
     told = ", ".join(f"{states.count(s)} {STATES.get(s, s)}" for s in dict.fromkeys(states))
-    rows = [f"{f['env_id']}: {n} seeds, {told}, after {duration(f['whole_wall_s'])} ({f['at_once']} at a time)"]
+    rows = [f"{f['env_id']}: {n} seeds, {told}, after {duration(f['whole_wall_s'])} ({f['at_once']} in parallel)"]
     rows += [f"  {_line(r)}" for r in f["runs"]]
     for word, key, say in (
         ("score", "score", lambda x: f"{x:.2f}"),
@@ -210,7 +222,7 @@ def summary_lines(f: Mapping[str, Any], page: str | None) -> list[str]:
         ("steps/s", "steps_per_s", lambda x: f"{x:,.0f}"),
     ):
         if f[key]:
-            rows.append(f"  {word:<8} {spread_text(f[key], say)}" + (" to solve it" if word == "steps" else ""))
+            rows.append(f"  {word:<8} {spread_text(f[key], say)}" + (" to solve" if word == "steps" else ""))
     rows.append(f"  files    {f['run_dir']}")
     if page:
         rows.append(f"  page     {page}")
@@ -221,7 +233,7 @@ def summary_lines(f: Mapping[str, Any], page: str | None) -> list[str]:
 def spread_text(s: Mapping[str, Any], say: Any) -> str:
     """median 17.2, range 16.9 to 17.6, mean 17.2 [17.0, 17.4], or why there is no median."""
     some = "" if s["n"] == s["of"] else f" ({s['n']} of {s['of']} seeds)"
-    median = "no median: too few seeds got there" if s["median"] is None else f"median {say(s['median'])}"
+    median = "no median (too few seeds reached it)" if s["median"] is None else f"median {say(s['median'])}"
     text = f"{median}, range {say(s['min'])} to {say(s['max'])}{some}"
     i = s["interval"]
     return text + (f", mean {say(i['mean'])} [{say(i['low'])}, {say(i['high'])}]" if i and i["n"] > 1 else "")

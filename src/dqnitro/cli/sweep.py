@@ -6,23 +6,23 @@ import pathlib
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes
-from dqnitro.cli.tables import Progress, finish, number_text, show_table
+from dqnitro.cli.tables import Progress, add_result_flags, finish, number_text, show_table
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import seed_range
 
 DESCRIPTION = """\
-Train with one setting at several values, several seeds each: speed, score, and curves over wall clock and over steps.
+Train with several values of one setting, several seeds each: speed, score, and curves over wall clock and steps.
 
 Examples
-  dqnitro sweep envs 1 2 4 8 --minutes 5                    environments side by side, 5 minutes a run
-  dqnitro sweep steps --steps 200_000 --seeds 3             steps per update: 1, 2, 4, 8, 16, as the notes did
+  dqnitro sweep envs 1 2 4 8 --minutes 5                    number of environments, 5 minutes per run
+  dqnitro sweep steps --steps 200_000 --seeds 3             steps per update: 1, 2, 4, 8, 16, as in the notes
   dqnitro sweep batch 32 64 128 --recipe fast --minutes 10
   dqnitro sweep stack 2 4 --game breakout --minutes 10
   dqnitro sweep learning-rate 1e-4 5e-4 --game CartPole-v1 --steps 20_000
-  dqnitro sweep double --game CartPole-v1 --minutes 0.5     on and off; words of a choice work too: sweep network
+  dqnitro sweep double --game CartPole-v1 --minutes 0.5     on and off; also names, as in `sweep network`
 
-SETTING is envs, steps, batch, stack or any option of `dqnitro train`. Equal seconds are fair to fast settings, equal steps to
-those that learn much from each step: the table and the file have both.
+SETTING is envs, steps, batch, stack or any option of `dqnitro train`. Equal time favours fast settings, equal steps favour
+settings that learn more from each step: the table and the file show both.
 Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete runs are kept).
 """
 
@@ -31,14 +31,12 @@ def make_parser() -> Parser:
     p = Parser("sweep", "SETTING [VALUE ...] [options]", DESCRIPTION)
     p.add_argument("setting", help="envs, steps, batch, stack or any option of `dqnitro train`")
     p.add_argument(
-        "values", nargs="*", metavar="VALUE", help="its values (default: what the notes tried, or all choices)"
+        "values", nargs="*", metavar="VALUE", help="its values (default: those in the notes, or all choices)"
     )
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
-    p.add_argument("--recipe", default="baseline", help="where the other settings come from (default: baseline)")
-    p.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each value (default: 3)")
-    p.add_argument("--out", metavar="FILE", help="where the result goes (default: sweeps/SETTING-GAME-DATE.json)")
-    p.add_argument("--quiet", action="store_true", help="no word on progress")
-    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    p.add_argument("--recipe", default="baseline", help="the recipe for all other settings (default: baseline)")
+    p.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds per value (default: 3)")
+    add_result_flags(p, "write the result to this file (default: sweeps/SETTING-GAME-DATE.json)")
     add_config_flags(p)
     return p
 
@@ -52,7 +50,7 @@ def main(argv: list[str]) -> int:
     values = parse_values(setting, args.values)
     changes = config_changes(args)
     if setting in changes:
-        raise ConfigError(f"{args.setting} is swept and given as an option too", "leave one of them out")
+        raise ConfigError(f"{args.setting} is swept and also given as an option", "give only one of them")
     seeds = seed_range(changes.pop("seed", 1), args.seeds)
     with Progress(args.quiet) as progress:
         result = sweep(
@@ -91,4 +89,4 @@ def show(result: dict[str, Any]) -> None:
             ((result["setting"], "left"), *((h, "right") for h in heads)),
             [[str(v), *("-" if s is None else f"{s:.1f}" for s in scores)] for v, scores in table.items()],
         )
-    print(f"\n{len(result['seeds'])} seeds a value, 95% intervals over seeds; recipe {result['recipe']}")
+    print(f"\n{len(result['seeds'])} seeds per value, 95% intervals over seeds; recipe {result['recipe']}")

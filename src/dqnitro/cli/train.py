@@ -24,12 +24,12 @@ Examples
   dqnitro train pong --without bfloat16 --json         leave out one rung; the result as JSON
   dqnitro train CartPole-v1 --steps 50_000             any Gymnasium id with discrete actions
   dqnitro train my_package:MyEnv-v0 --stop-at 200      your own environment
-  dqnitro train --resume runs/pong-auto-s1-...         go on from the last checkpoint
-  dqnitro train pong --seeds 8                         eight learners, seeds 1 to 8: medians, ranges, intervals
-  dqnitro train --resume runs/pong-auto-s1-8-...       those of them that are not done
+  dqnitro train --resume runs/pong-auto-s1-...         continue from the last checkpoint
+  dqnitro train pong --seeds 8                         seeds 1 to 8: medians, ranges, intervals
+  dqnitro train --resume runs/pong-auto-s1-8-...       finish the seeds that are not done
 
 Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
-With --seeds a seed that fails does not stop the others: its exit code is that of the whole once all are through.
+With --seeds a seed that fails does not stop the others; its exit code is returned once all have ended.
 """
 
 
@@ -38,22 +38,26 @@ def make_parser() -> Parser:
     p.add_argument("game", nargs="?", help="Atari game or Gymnasium id")
     p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic (default: auto)")
     p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
-    p.add_argument("--also", action="append", default=[], metavar="RUNG", help="put a rung on top of the recipe")
-    p.add_argument("--resume", metavar="RUN", help="go on with a stored run")
+    p.add_argument("--also", action="append", default=[], metavar="RUNG", help="add a rung to the recipe")
+    p.add_argument("--resume", metavar="RUN", help="continue a stored run")
     p.add_argument("--run-dir", metavar="DIR", help="where the run is stored (default: runs/GAME-RECIPE-...)")
-    p.add_argument("--seeds", type=int, metavar="N", help="train N seeds, from --seed on, each in a process of its own")
+    p.add_argument("--seeds", type=int, metavar="N", help="train N seeds, counted from --seed, each in its own process")
     p.add_argument(
         "--at-once",
         type=int,
         metavar="N",
-        help="with --seeds: so many at a time (default: what cores and memory allow)",
+        help="with --seeds: how many run in parallel (default: as many as cores and memory allow)",
     )
-    p.add_argument("--no-video", action="store_true", help="no video of a game at the end")
+    p.add_argument("--no-video", action="store_true", help="do not record a video of a game at the end")
     p.add_argument(
-        "--eval-games", type=int, default=30, metavar="N", help="fresh games played on solving (default: 30)"
+        "--eval-games",
+        type=int,
+        default=30,
+        metavar="N",
+        help="once solved, score the agent over N fresh games (default: 30)",
     )
-    p.add_argument("--quiet", action="store_true", help="no live block")
-    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    p.add_argument("--quiet", action="store_true", help="do not show live progress")
+    p.add_argument("--json", action="store_true", help="print the result as JSON")
     add_config_flags(p)
     return p
 
@@ -112,18 +116,16 @@ def _resume(args: argparse.Namespace) -> Any:
 
 
 ENDED = {
-    "solved": "solved",
-    "steps": "stopped at --steps",
-    "minutes": "stopped at --minutes",
-    "SIGINT": "stopped by Ctrl-C",
-    "SIGTERM": "stopped by SIGTERM",
+    "solved": "solved in",
+    "steps": "stopped by --steps after",
+    "minutes": "stopped by --minutes after",
+    "SIGINT": "stopped by Ctrl-C after",
+    "SIGTERM": "stopped by SIGTERM after",
 }
 
 
 def _summary(f: dict[str, Any], page: str | None) -> str:
-    rows = [
-        f"{f['env_id']}: {ENDED[f['ended']]} after {duration(f['wall_s'])} (start-up {duration(f['startup_s'])} apart)"
-    ]
+    rows = [f"{f['env_id']}: {ENDED[f['ended']]} {duration(f['wall_s'])} (plus {duration(f['startup_s'])} start-up)"]
     score = (
         "no game finished"
         if f["mean_score"] is None
@@ -140,7 +142,7 @@ def _summary(f: dict[str, Any], page: str | None) -> str:
     )
     shares = ", ".join(f"{k} {v:.1%}" for k, v in sorted(f["share"].items(), key=lambda kv: -kv[1]))
     rows.append(f"  time    {shares}")
-    rows.append(f"  memory  {f['bytes_per_transition']:,.0f} bytes a transition")
+    rows.append(f"  memory  {f['bytes_per_transition']:,.0f} bytes per transition")
     rows.append(f"  files   {f['run_dir']}")
     if v := f.get("video"):
         rows.append(f"  video   {v['path']} (score {v['score']:g})")

@@ -23,19 +23,19 @@ def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
     config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
     config, rungs, why = fitted(config, plan.climbed(tuple(args.without), tuple(args.also)))
     if why:
-        note(f"compile in place of own-kernels: {why}")
+        note(f"using compile instead of own-kernels: {why}")
     return config, rungs
 
 
 def check_resume(args: argparse.Namespace) -> None:
     if args.game:
-        raise ConfigError(f"--resume already says the game, got {args.game!r} too", "leave one of them out")
+        raise ConfigError(f"--resume already names the game, got {args.game!r} as well", "give only one of them")
     if args.without or args.also or args.run_dir:
-        raise ConfigError("--without, --also and --run-dir do not go with --resume", "start a new run for that")
+        raise ConfigError("--without, --also and --run-dir cannot be used with --resume", "start a new run instead")
 
 
 def afterwards(result: Any, eval_games: int, film: bool) -> dict[str, Any]:
-    """On solving: the score over fresh games. At any proper end: a video of one."""
+    """If solved, the score over fresh games; after any run that ended properly, a video of one game."""
     from dqnitro.files import write_json
     from dqnitro.play import record, score
     from dqnitro.run_folder import RunFolder
@@ -43,14 +43,14 @@ def afterwards(result: Any, eval_games: int, film: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     run_dir: pathlib.Path = result.run_dir
     if result.ended == "solved" and eval_games:
-        note(f"solved after {duration(result.wall_s)}; playing {eval_games} fresh games")
+        note(f"solved in {duration(result.wall_s)}; playing {eval_games} fresh games")
         facts["evaluation"] = score(run_dir, eval_games)._asdict()
     if film:
         video = run_dir / "game.mp4"
         try:
             end = record(run_dir, video)
             facts["video"] = {"path": str(video), "score": end.score, "steps": end.steps}
-        except Exception as e:  # a video is a pleasure, not the result: an environment may be unable to render
+        except Exception as e:  # optional: an environment may be unable to render
             note(f"no video: {e}")
     write_json(run_dir / "summary.json", RunFolder(run_dir).read_summary() | facts)
     return facts

@@ -8,24 +8,34 @@ import sys
 from typing import Any
 
 from dqnitro.cli.flags import Parser
-from dqnitro.cli.tables import Progress, check_turns, finish, names_of, number_text, ratio_text, show_table
+from dqnitro.cli.tables import (
+    Progress,
+    add_result_flags,
+    check_turns,
+    finish,
+    names_of,
+    number_text,
+    ratio_text,
+    show_table,
+)  # fmt: skip
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
-Measure the knobs on this machine for a few seconds each, in turns, and keep the fastest recipe that learns the same.
+Measure possible changes of a recipe on this machine, a few seconds each, and keep the fastest that learns the same.
 
 Examples
-  dqnitro tune                       recipes auto and fast, with Pong, some 10 minutes
+  dqnitro tune                       recipes auto and fast, with Pong, about 10 minutes
   dqnitro tune --recipe fast         only one
-  dqnitro tune CartPole-v1           for environments whose observations are plain vectors
-  dqnitro tune --dry-run --json      measure and show, change nothing
-  dqnitro tune --forget              drop what was found on this machine
+  dqnitro tune CartPole-v1           for environments whose observations are vectors
+  dqnitro tune --dry-run --json      measure and show, but keep nothing
+  dqnitro tune --forget              forget what was found on this machine
 
-Knobs: each exact or close rung, torch threads, console threads, the runner (on a GPU also hybrid, with and without
-environments that take turns, and device, which are `alike`: the same experiment with other random numbers). Environments, steps per update and batch change learning: they are measured for you
-to see and never chosen. A knob is taken only if its whole 95% interval is faster, and
-then measured once more. The choice and its evidence go to a file of yours (dqnitro/tuned.json in your configuration folder, or
-$DQNITRO_TUNED); `auto` and `fast` use it from then on, and `dqnitro env` says so.
+Measured are each exact or close rung, torch threads, console threads and the runner. On a GPU that includes device and
+hybrid, with and without groups of environments; they are `alike`: the same experiment with other random numbers. More
+environments, more steps per update and larger batches change learning: they are measured for comparison, never chosen.
+A change is chosen only if its whole 95% interval is faster, and all chosen changes are measured again together. The choice
+and its evidence are kept in dqnitro/tuned.json in your configuration folder (or in $DQNITRO_TUNED); `auto` and `fast` use
+it from then on, and `dqnitro env` says so.
 Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (nothing is changed).
 """
 
@@ -35,15 +45,13 @@ def make_parser() -> Parser:
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", metavar="A,B", help="recipes to tune (default: auto,fast)")
     p.add_argument(
-        "--minutes", type=float, default=10.0, metavar="M", help="bound of the measuring (default: 10; 0: none)"
+        "--minutes", type=float, default=10.0, metavar="M", help="time limit for everything (default: 10; 0: none)"
     )
-    p.add_argument("--rounds", type=int, default=8, metavar="N", help="rounds, if the minutes suffice (default: 8)")
-    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds a turn (default: 1)")
+    p.add_argument("--rounds", type=int, default=8, metavar="N", help="rounds, if time allows (default: 8)")
+    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds per turn (default: 1)")
     p.add_argument("--dry-run", action="store_true", help="measure and show, but keep nothing")
-    p.add_argument("--forget", action="store_true", help="drop what was found on this machine")
-    p.add_argument("--out", metavar="FILE", help="write the result as JSON")
-    p.add_argument("--quiet", action="store_true", help="no word on progress")
-    p.add_argument("--json", action="store_true", help="the result as JSON on stdout")
+    p.add_argument("--forget", action="store_true", help="forget what was found on this machine")
+    add_result_flags(p)
     return p
 
 
@@ -57,7 +65,7 @@ def main(argv: list[str]) -> int:
 
     if args.rounds < FEWEST_ROUNDS:
         raise ConfigError(
-            f"--rounds must be at least {FEWEST_ROUNDS}, got {args.rounds}", "fewer cannot tell a faster knob from luck"
+            f"--rounds must be at least {FEWEST_ROUNDS}, got {args.rounds}", "fewer cannot tell a real gain from luck"
         )
     with Progress(args.quiet) as progress:
         result = tune(
@@ -82,7 +90,7 @@ def _forget(as_json: bool) -> int:
 def show(result: dict[str, Any]) -> None:
     from dqnitro.lab.tune import gain_text
 
-    columns = (("knob", "left"), ("value", "left"), ("steps/s", "right"), ("to the recipe as it is", "right"), ("", "left"),
+    columns = (("change", "left"), ("value", "left"), ("steps/s", "right"), ("ratio to the recipe as it is", "right"), ("", "left"),
                ("promise", "left"))  # fmt: skip
     for recipe, found in result["recipes"].items():
         print(f"recipe {recipe}")
@@ -100,9 +108,9 @@ def show(result: dict[str, Any]) -> None:
                 print(f"  not measured: {r['knob']} {r['value']}: {r['why']}")
         print(f"  {gain_text(found['gain'])}" + (f": {', '.join(found['turned'])}" if found["turned"] else "") + "\n")
     print(
-        f"{result['rounds']} rounds of {result['seconds']:.2g} s a turn, 95% intervals over rounds; {result['notes']['replay']}"
+        f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn, 95% intervals over rounds; {result['notes']['replay']}"
     )
     if "file" in result:
-        print(f"kept in {result['file']}: `auto` and `fast` use it from now on; `dqnitro tune --forget` takes it back")
+        print(f"kept in {result['file']}: `auto` and `fast` use it from now on; `dqnitro tune --forget` undoes this")
     else:
         print("nothing was kept")

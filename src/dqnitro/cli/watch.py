@@ -1,4 +1,4 @@
-"""A game in the terminal: two pixels a character, in colour, at the speed it was played. Works over ssh."""
+"""A game in the terminal: two pixels per character, in colour, at its own speed. Works over ssh."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def to_text(rgb: np.ndarray, columns: int, rows: int) -> str:
     for top, bottom in zip(small[::2], small[1::2], strict=True):
         row, last = [], None
         for a, b in zip(top.tolist(), bottom.tolist(), strict=True):
-            if (a, b) != last:  # the colours only where they change: a tenth of the bytes
+            if (a, b) != last:  # write colours only where they change: a tenth of the bytes
                 row.append(f"\x1b[38;2;{a[0]};{a[1]};{a[2]};48;2;{b[0]};{b[1]};{b[2]}m")
                 last = (a, b)
             row.append("▀")

@@ -1,4 +1,4 @@
-"""`dqnitro ablate`: a recipe with one rung left out at a time, and `ablate cost`: the baseline with one piece of work left out."""
+"""`dqnitro ablate`: a recipe without one rung at a time; `ablate cost`: the baseline without one piece of work at a time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ WHOLE = "whole"
 
 def _run(race: Race, rounds: int, seconds: float) -> None:
     if WHOLE not in race.racers:
-        raise ConfigError(f"the whole cannot run: {race.skipped.get(WHOLE, 'unknown')}")
+        raise ConfigError(f"the whole recipe cannot run: {race.skipped.get(WHOLE, 'unknown')}")
     race.run(rounds, seconds)
     if WHOLE not in race.rates:
-        raise ConfigError(f"the whole cannot run: {race.skipped[WHOLE]}")
+        raise ConfigError(f"the whole recipe cannot run: {race.skipped[WHOLE]}")
     if not race.rounds:
         raise ConfigError("no round was completed", "give more --minutes")
 
@@ -32,11 +32,11 @@ def ablate(
     game: str, recipe: str = "fast", *, minutes: float = 8.0, rounds: int = 10, seconds: float = 1.0,
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The recipe, and the recipe without each of its rungs, in turns."""
+    """The recipe and the recipe without each of its rungs, taking turns."""
     plan = recipes.plan(recipe, game)
     if not plan.rungs:
         raise ConfigError(
-            f"recipe {recipe} climbs no rungs for {game}", "there is nothing to leave out; try fast or auto"
+            f"recipe {recipe} uses no rungs for {game}, so there is none to leave out", "try fast or auto"
         )
     with Race(minutes, say) as race:
         race.build(WHOLE, plan.config().replace(**(changes or {})))
@@ -48,7 +48,7 @@ def ablate(
         _run(race, rounds, seconds)
         rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "promise": None}]
         rows += [_row(race, n) | {"without": n, "promise": ladder.RUNGS[n].promise} for n in plan.rungs]
-        for name, why in plan.left_out.items():  # not in the recipe here, so there is nothing to leave out
+        for name, why in plan.left_out.items():  # not part of the recipe on this machine
             rows.append({"without": name, "promise": ladder.RUNGS[name].promise, "state": "skipped", "why": why})
         result = header(
             "ablate", plan.base.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe
@@ -66,7 +66,7 @@ def _row(race: Race, name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- `ablate cost`: the notes' question "where does the CPU go"
+# --- `ablate cost`: the question "where does the CPU time go?" of the notes
 
 
 def no_sampling(agent: Any) -> None:
@@ -82,15 +82,15 @@ def no_sampling(agent: Any) -> None:
 
 
 def no_optimiser(agent: Any) -> None:
-    """Loss and gradients, but the parameters stay as they are."""
+    """Loss and gradients, but the parameters never change."""
     agent.learner.optimizer.step = lambda: None
-    agent.learner.optimizer.step_early = lambda: None  # of those that have it
+    agent.learner.optimizer.step_early = lambda: None  # only some optimisers have it
 
 
 def no_loss(agent: Any) -> None:
-    """Sample, then do nothing with it: no forward pass, no backward pass, no optimiser."""
+    """Sample, but do nothing with the batch: no forward pass, no backward pass, no optimiser."""
     update, kept = agent.learner.update, []
-    agent.learner.acts_in_pass = False  # or its passes would be made for the actions' sake
+    agent.learner.acts_in_pass = False  # otherwise its passes would still run, for the actions
 
     def skip(batch: Any) -> Any:
         if not kept:
@@ -101,10 +101,10 @@ def no_loss(agent: Any) -> None:
 
 
 def no_reshape(agent: Any) -> None:
-    """Every second pixel and a cut instead of an area average: the same shape, hardly any work."""
+    """Every second pixel, cropped, instead of an area average: the same shape, hardly any work."""
     from dqnitro.envs.wrappers import Warp
 
-    (part,) = parts_of(agent.envs)  # wrappers are never in several
+    (part,) = parts_of(agent.envs)  # the backend `wrappers` is never split into groups
     for env in part.engine._envs:
         while not isinstance(env, Warp):
             env = env.env
@@ -122,34 +122,34 @@ def _cut(size: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def cost_variants(config: Config) -> dict[str, tuple[Config, Change | None, str]]:
-    """What is left out -> config, change of the agent, and what that means."""
+    """Name of the work left out -> config, change of the agent, and a remark."""
     out: dict[str, tuple[Config, Change | None, str]] = {
-        "sampling": (config, no_sampling, "one batch, used again and again"),
-        "optimiser": (config, no_optimiser, "gradients, but no step of Adam"),
-        "loss": (config, no_loss, "no forward pass, backward pass or step of Adam: nothing is learned"),
+        "sampling": (config, no_sampling, "the same batch every time"),
+        "optimiser": (config, no_optimiser, "gradients, but no Adam step"),
+        "loss": (config, no_loss, "no forward pass, backward pass or Adam step: nothing is learned"),
     }
     if config.episodic_life:
-        out["episodic life"] = (config.replace(episodic_life=False), None, "a lost life is not looked for")
+        out["episodic life"] = (config.replace(episodic_life=False), None, "losing a life does not end an episode")
     if config.clip_rewards:
         out["clipping"] = (config.replace(clip_rewards=False), None, "rewards as the game gives them")
     if config.episodic_life and config.clip_rewards:
         both = config.replace(episodic_life=False, clip_rewards=False)
-        out["episodic life and clipping"] = (both, None, "both left out, as the notes did")
+        out["episodic life and clipping"] = (both, None, "both left out, as in the notes")
     return out
 
 
 def cost_config(game: str, recipe: str, changes: dict[str, Any]) -> tuple[Config, str | None]:
-    """The config whose work is taken apart, and why the picture cannot be left unshrunk (or None)."""
+    """The config to take apart, and why resizing cannot be left out (or None)."""
     from dqnitro.envs import env_kind
 
     config = recipes.plan(recipe, game).config()
     if env_kind(game) != "atari":
-        return config.replace(clip_rewards=True).replace(**changes), f"{game} is not an Atari game: nothing is reshaped"
-    # Off in the book's settings, on in the notes': it has to be there to be left out.
+        return config.replace(clip_rewards=True).replace(**changes), f"{game} is not an Atari game: nothing is resized"
+    # Off in the book's settings, on in the notes: it has to be on to be left out.
     config = config.replace(episodic_life=True).replace(**changes)
     return (
         config,
-        None if config.envs == "wrappers" else f"--envs {config.envs} shrinks the picture inside its own code",
+        None if config.envs == "wrappers" else f"--envs {config.envs} resizes the screen in compiled code",
     )
 
 
@@ -165,13 +165,13 @@ def cost(
         for name, (changed, change, _) in variants.items():
             race.build(name, changed, change)
         notes = {name: note for name, (_, _, note) in variants.items()}
-        notes["reshape"] = "every second pixel, cut to size, instead of the average of an area"
+        notes["reshape"] = "every second pixel, cropped, instead of an area average"
         if no_reshape_why:
             race.skipped["reshape"] = no_reshape_why
         else:
             race.build("reshape", config, no_reshape)
         _run(race, rounds, seconds)
-        rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "note": f"recipe {recipe}, all of it"}]
+        rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "note": f"the whole recipe {recipe}"}]
         rows += [_cost_row(race, name, notes[name]) for name in notes]
         result = header("cost", config.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe)
         return result | {"rows": rows, "notes": facts_of(race), "interrupted": race.interrupted}
@@ -189,7 +189,7 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
     """Where the time goes, in one sentence."""
     shown = [r for r in rows if r["without"] and r["state"] == "measured" and r["ratio"].low > 1.0]
     if not shown:
-        return "nothing that was left out made a difference that the intervals can tell from noise"
+        return "nothing that was left out made a difference beyond noise"
     shown.sort(key=lambda r: -r["saves_share"])
     parts = [f"{r['without']} {r['saves_share']:.0%}" for r in shown]
-    return f"of a step's time: {', '.join(parts)} (what leaving it out saves; the rest cannot be told from noise)"
+    return f"share of a step's time: {', '.join(parts)} (saved by leaving it out; the rest is within the noise)"

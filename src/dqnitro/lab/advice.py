@@ -1,6 +1,6 @@
-"""From where the time goes to what to try next, and what that would buy at most.
+"""What to try next, given where the time goes, and the most it could gain.
 
-Nothing here knows a rung by name: a rung is tried on the config, and what it changes says which part of a step it lightens.
+No rung is known by name here: a rung is applied to the config, and the settings it changes tell which part of a step gets cheaper.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEARNING = ("sampling", "loss", "backward", "optimiser")
 WITHIN = (*LEARNING, "copies")  # what learning as a whole consists of
 PROMISES = ("exact", "close", "learning")
 MOST_NAMES = 6  # in a sentence; the JSON has all
-WORTH_A_WORD = 0.03  # of a step; at most 1.03x is not worth reading about
+WORTH_A_WORD = 0.03  # of a step: a gain of at most 1.03x is not worth mentioning
 
 _ENVS = ("wrappers", "gym-sync", "gym-async", "ale", "console")
 
@@ -72,23 +72,23 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "compile": ("loss", "backward", "copies"),
     "own-kernels": ("acting", "sampling", "loss", "backward", "optimiser"),
 }
-ANY_WRAPPER = ("loss", "backward")  # what is wrapped around an update is there to make these faster
+ANY_WRAPPER = ("loss", "backward")  # transforms of an update exist to make these faster
 
 
 def lightens(rung: Rung, config: Config) -> set[str]:
-    """The parts of a step that a rung would make cheaper here; none if it is in force already, or only costs."""
+    """The parts of a step that a rung would make cheaper here; none if it is already in force, or only costs time."""
     if set(getattr(rung, "replaces", ())) & set(config.wrappers):
-        return set()  # it would take off what is in force
+        return set()  # it would remove a transform that is in force
     try:
         after = rung.apply(config)
-    except ConfigError:  # it does not go with these settings
+    except ConfigError:  # it cannot be combined with these settings
         return set()
     parts: set[str] = set()
     as_many_samples = after.batch_size / after.steps_per_update >= config.batch_size / config.steps_per_update
     for name, (lighter, helps) in SETTINGS.items():
         old, new = getattr(config, name, None), getattr(after, name, None)
         if old != new and helps(old, new):
-            # Fewer updates from batches as much larger train as many samples a step: only optimiser steps are saved.
+            # Fewer updates with proportionally larger batches train as many samples per step: only optimiser steps are saved.
             grown = name == "steps_per_update" and as_many_samples
             parts |= {"optimiser"} if grown else set(lighter)
     for wrapper in after.wrappers:
@@ -119,7 +119,7 @@ def at_most(share: float) -> float:
 
 
 def learning_share(tree: Node) -> float:
-    """Sampling and updates with all that is inside them, copies too: what fewer or cheaper updates would save."""
+    """Sampling and updates with everything inside them, copies too: what fewer or cheaper updates would save."""
     nodes = (tree.find("sampling"), tree.find("learning"))
     return sum(node.seconds for node in nodes if node) / tree.seconds if tree.seconds else 0.0
 
@@ -135,7 +135,7 @@ def advise(of: Mapping[str, float], learning: float, config: Config) -> list[dic
             continue
         if len(parts) > 1:
             names = [n for n in lighter if n in whole]
-        else:  # what lightens learning as a whole is said there, once
+        else:  # rungs that make all of learning cheaper are named there, once
             names = [
                 n for n, some in lighter.items() if parts[0] in some and (n not in whole or parts[0] not in WITHIN)
             ]
@@ -155,8 +155,8 @@ def advise(of: Mapping[str, float], learning: float, config: Config) -> list[dic
 
 
 def _words(what: str, share: float, can: list[str]) -> str:
-    text = f"{what}: {share:.0%} of a step, at most {at_most(share):.2f}x if it cost nothing; "
+    text = f"{what}: {share:.0%} of a step, at most {at_most(share):.2f}x faster if it cost nothing; "
     if not can:
-        return text + "no rung lightens it here"
+        return text + "no rung makes it cheaper here"
     text += "try " + ", ".join(f"{n} [{RUNGS[n].promise}]" for n in can[:MOST_NAMES])
     return text + (f" and {len(can) - MOST_NAMES} more" if len(can) > MOST_NAMES else "")

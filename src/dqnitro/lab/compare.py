@@ -1,8 +1,8 @@
 """`dqnitro compare`: is the difference between two runs (or two groups of runs) real, or noise?
 
-Scores are compared over games that ended in the same window of steps, speeds over stretches of the clock. An interval of the
-difference says how large it is, a rank test whether it could be chance; only if both agree is it called real. One run a side
-says something about these two runs; what a recipe does needs several seeds a side, and then each run counts once.
+Scores are compared over games that ended in the same window of steps, speeds over equal intervals of time. The interval of the
+difference tells how large it is, a rank test whether it could be chance; only if both agree is it called real. With one run per
+side the answer is about these two runs; for the effect of a recipe give several seeds per side, and each run counts once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dqnitro.intervals import FEW, Interval, mean_interval
 from dqnitro.lab.store import header
 from dqnitro.read_run import Run, read_run, run_folders
 
-BLOCK_S = 10.0  # neighbouring seconds of a run are alike; stretches of this length hardly
-FEWEST = 4  # values a side, under which a rank test cannot say anything
+BLOCK_S = 10.0  # neighbouring seconds of a run are correlated; blocks of this length hardly are
+FEWEST = 4  # values per side that a rank test needs
 LEVEL = 0.05
 
 
@@ -34,22 +34,22 @@ class Side:
 
 
 def read_side(text: str) -> Side:
-    """A run's folder, a folder of several seeds, or several of them with commas between."""
+    """The folder of a run or of several seeds, or several of these separated by commas."""
     paths = [pathlib.Path(t.strip()) for t in text.split(",") if t.strip()]
     if not paths:
-        raise ConfigError("no run was given", "give a run's folder; `dqnitro runs` lists what is there")
+        raise ConfigError("no run was given", "give the folder of a run; `dqnitro runs` lists the stored runs")
     runs = [read_run(folder) for p in paths for folder in run_folders(p)]
     if not runs:
-        raise ConfigError(f"{text} holds no run yet", "its seeds have not begun")
+        raise ConfigError(f"{text} has no runs yet", "none of its seeds has started")
     return Side(text, runs)
 
 
 def shared_window(sides: Sequence[Side], share: float = 0.25) -> tuple[float, float]:
-    """The last part of the steps that every run has."""
+    """The last quarter (`share`) of the steps that all runs have in common."""
     ends = [max((s for s in r.metrics.game["steps"]), default=0.0) for side in sides for r in side.runs]
     end = min(ends)
     if end <= 0:
-        raise ConfigError("one of the runs has not finished a game", "let it play longer, or compare others")
+        raise ConfigError("one of the runs has not finished a game", "let it play longer, or compare other runs")
     return end * (1 - share), end
 
 
@@ -60,7 +60,7 @@ def scores_in(run: Run, window: tuple[float, float]) -> list[float]:
 
 
 def speed_blocks(run: Run) -> list[float]:
-    """Steps a second over stretches of BLOCK_S seconds (shorter ones for short runs), from the first update on."""
+    """Steps a second over blocks of BLOCK_S seconds (shorter ones for short runs), after the first update."""
     p = run.metrics.progress
     points = [
         (w, s) for w, s, u in zip(p["wall_s"], p["steps"], p["updates"], strict=True)
@@ -78,7 +78,7 @@ def speed_blocks(run: Run) -> list[float]:
 
 
 def values_of(side: Side, per_run: Sequence[list[float]], word: str, each_once: bool) -> list[float]:
-    """A single run's values; or a mean per run, because values of one run are not independent witnesses for its recipe."""
+    """The values of a single run, or one mean per run: values of one run are not independent evidence for its recipe."""
     empty = [str(r.path) for r, v in zip(side.runs, per_run, strict=True) if not v]
     if empty:
         raise ConfigError(f"{empty[0]} has no {word} to compare", "give a wider --window, or let it run longer")
@@ -106,7 +106,7 @@ def difference(a: Sequence[float], b: Sequence[float], seed: int = 0) -> Interva
 
 
 def rank_test(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Chance of ranks this uneven if both sides were alike (Mann-Whitney, two-sided); None for too few values."""
+    """p-value of the Mann-Whitney test, two-sided; None for too few values."""
     if min(len(a), len(b)) < FEWEST:
         return None
     from scipy.stats import mannwhitneyu
@@ -115,7 +115,7 @@ def rank_test(a: Sequence[float], b: Sequence[float]) -> float | None:
 
 
 def judge(a: Sequence[float], b: Sequence[float]) -> dict[str, Any]:
-    """Means, difference, rank test, and the word for it: real, noise, or too little to say."""
+    """Means, difference, rank test and verdict: real, noise, or too little to say."""
     d, p = difference(a, b), rank_test(a, b)
     if p is None:
         word = "too little to say"
@@ -132,12 +132,12 @@ def sentence(what: str, unit: str, names: tuple[str, str], j: dict[str, Any]) ->
     d, p = j["difference"], j["p_value"]
     figures = f"{a.mean:,.1f} and {b.mean:,.1f} {unit}, difference {d.mean:+,.1f} [{d.low:+,.1f}, {d.high:+,.1f}]"
     if p is None:
-        return f"{what}: too little to say ({figures}; {min(a.n, b.n)} values a side, a rank test needs {FEWEST})"
+        return f"{what}: too little to say ({figures}; {min(a.n, b.n)} values per side, a rank test needs {FEWEST})"
     chance = f"a rank test gives p = {p:.2g}"
     if j["verdict"] == "real":
         better = names[1] if d.mean > 0 else names[0]
         return f"{what}: the difference is real, {better} is higher ({figures}; {chance})"
-    return f"{what}: no difference that could not be noise ({figures}; {chance})"
+    return f"{what}: the difference may be noise ({figures}; {chance})"
 
 
 def compare_runs(left: str, right: str, window: tuple[float, float] | None = None) -> dict[str, Any]:
@@ -171,20 +171,22 @@ def compare_runs(left: str, right: str, window: tuple[float, float] | None = Non
 
 
 def short(side: Side) -> str:
-    """What a sentence calls a side."""
+    """The name of a side in a sentence."""
     return side.runs[0].path.name or str(side.runs[0].path)
 
 
 def caveats(sides: Sequence[Side]) -> list[str]:
-    """What the figures cannot say."""
+    """What the figures cannot tell."""
     out = []
     if any(len(s.runs) == 1 for s in sides):
         out.append(
-            "one run on a side: this is about these runs; for what a setting does, give several seeds a side (A,B,C D,E,F)"
+            "one run per side: this is about these runs; for the effect of a setting give several seeds per side (A,B,C D,E,F)"
         )
     machines = {(r.machine.get("cpu"), r.machine.get("cores"), r.machine.get("gpu")) for s in sides for r in s.runs}
     if len(machines) > 1:
-        out.append("the runs come from different machines: their speeds say nothing about the settings")
+        out.append("the runs come from different machines: their speeds tell nothing about the settings")
     else:
-        out.append("speeds of runs at different times include what else the machine did; `dqnitro ladder` takes turns")
+        out.append(
+            "other load on the machine affects speeds of runs at different times; `dqnitro ladder` takes turns instead"
+        )
     return out

@@ -1,4 +1,4 @@
-"""Measuring: contenders take turns in rounds, so that a machine that slows down slows all of them."""
+"""Contenders take turns in rounds, so that a machine that slows down slows all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def interleave(
 
 @contextlib.contextmanager
 def threads_put_back(now: int = 0) -> Iterator[None]:
-    """torch's threads belong to the process: whatever is done to their number in here (`now` sets it) is undone at the end."""
+    """Restore the number of torch's threads at the end, whatever happens to it in between (`now` sets it)."""
     import torch
 
     usual = torch.get_num_threads()

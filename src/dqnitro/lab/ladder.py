@@ -1,4 +1,4 @@
-"""`dqnitro ladder`: climb from the textbook DQN, one rung on top of the other, all rungs in turns in one process."""
+"""`dqnitro ladder`: climb from the textbook DQN, one rung on top of the other; all rungs take turns in one process."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from dqnitro.lab.store import header
 from dqnitro.lab.time_to_solve import Solved, add_times
 
 BASELINE = "baseline"
-BELOW = "gradients-everywhere"  # slower than the baseline: measured beside it, never climbed on
+BELOW = "gradients-everywhere"  # slower than the baseline by design: measured, but no rung builds on it
 SAME_RATIO = 0.03  # samples per step within this share count as the same replay ratio
 
 
 @dataclass
 class Stand:
-    """A place on the ladder: the rungs in force there and what they stand on."""
+    """A place on the ladder: the rungs in force there and the row below."""
 
     name: str
     config: Config
     climbed: tuple[str, ...]
-    on: str | None  # the row below it, with which it is compared
+    on: str | None  # the row below, with which it is compared
     why: str | None = None  # why it cannot run here
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -47,7 +47,7 @@ def rung_names(config: Config, wanted: Sequence[str] | None, same_learning: bool
 
 
 def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
-    """Build every rung that can run. A rung that cannot is listed with the reason, and the next one stands on the one before."""
+    """Build every rung that can run. One that cannot is listed with the reason, and the next rung builds on the one before it."""
     stands = [Stand(BASELINE, base, (), None)]
     if race.build(BASELINE, base) is None:
         raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
@@ -66,7 +66,7 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
 
 
 def take_out_failed(stands: list[Stand], race: Race) -> None:
-    """Rungs that failed while they ran get their reason; what stood on them is compared with the next row below."""
+    """Rungs that failed while running get their reason; rungs on top of them are compared with the next row below."""
     if BASELINE not in race.rates:
         raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
     on = {s.name: s.on for s in stands}
@@ -83,7 +83,7 @@ def row_of(stand: Stand, race: Race) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": stand.name, "promise": stand.promise, "climbed": list(stand.climbed), "on": stand.on,
         "aside": rung.aside if rung else False,
-        "what": rung.what if rung else "The textbook DQN with the book's settings.",
+        "what": rung.what if rung else "The textbook DQN with the settings of the book.",
         "hurts": rung.hurts if rung else "", "notes_say": rung.notes_say if rung else None,
         "state": "skipped" if stand.why else "measured", "why": stand.why, "solve": None,
     }  # fmt: skip
@@ -101,7 +101,7 @@ def row_of(stand: Stand, race: Race) -> dict[str, Any]:
 
 
 def same_ratio(a: Racer, b: Racer) -> bool:
-    """As many samples per step, but for what is owed at either end of a turn."""
+    """Do both train as many samples per step, up to the updates owed at either end of a turn?"""
     x, y = a.samples_per_step, b.samples_per_step
     return abs(x - y) <= SAME_RATIO * max(x, y) + a.ratio_error + b.ratio_error
 
@@ -111,7 +111,7 @@ def climb_ladder(
     seconds: float = 1.0, changes: dict[str, Any] | None = None, solved: Sequence[Solved] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The whole experiment; the result is what lab/store.py keeps."""
+    """The whole experiment; returns the result in the format of lab/store.py."""
     base = recipes.baseline(game).replace(**(changes or {}))
     wanted = rung_names(base, names, same_learning)
     with Race(minutes, say) as race:
@@ -138,11 +138,11 @@ def top(rows: Sequence[dict[str, Any]], promises: Sequence[str]) -> dict[str, An
 
 
 def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The result in a few sentences: how far up it goes, and which rungs did not pay here."""
+    """The result in a few sentences: the speed at the top, and the rungs that did not pay here."""
     out = []
     for promises, words in (
         (("exact", "close"), "with learning unchanged"),
-        (("exact", "close", "learning"), "in all"),
+        (("exact", "close", "learning"), "with all rungs"),
     ):
         row = top(rows, promises)
         if row is not None:
@@ -155,5 +155,5 @@ def headlines(rows: Sequence[dict[str, Any]]) -> list[str]:
         if r["state"] == "measured" and r["gain"] is not None and r["gain"].low <= 1.0 and r["name"] != BELOW
     ]  # fmt: skip
     if useless:
-        out.append(f"not shown to be faster here than what they stand on: {', '.join(useless)}")
+        out.append(f"not measurably faster here than the row below: {', '.join(useless)}")
     return out

@@ -1,7 +1,7 @@
-"""`dqnitro profile`: some hundred steps of a run, once with a clock and once under torch's profiler.
+"""`dqnitro profile`: a few hundred steps of a run, once timed and once under torch's profiler.
 
-The figures come from the first pass: the profiler makes every small operation slower, and so would make whatever consists of
-many of them look too large. From the second pass come the trace, the top operations, and what part of a span is copying.
+The figures come from the first pass: the profiler slows down every small operation, so spans with many of them would look too
+large. The second pass gives the trace, the top operations, and the share of copies in each span.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOP = 12
 
 
 def settled(config: Config) -> Config:
-    """The same work as in the middle of a run, without the way there: a short first fill, epsilon at its end."""
+    """The same work as in the middle of a run, reached quickly: a short first fill, epsilon at its end."""
     fill = min(config.first_fill_steps, max(FILL_STEPS, config.batch_size))
     return config.replace(
         first_fill_steps=fill, epsilon_start=config.epsilon_end, max_steps=0, max_minutes=0.0, stop_at_score=float("inf")
@@ -38,7 +38,7 @@ def settled(config: Config) -> Config:
 
 
 def run_for(ticks: Iterator[Tick], agent: Agent, steps: int) -> float:
-    """Follow the loop for some steps; the seconds it took."""
+    """Run for some steps; returns the seconds it took."""
     end, begin = agent.clock.steps + steps, time.perf_counter()
     while agent.clock.steps < end:
         next(ticks)
@@ -50,7 +50,7 @@ def run_for(ticks: Iterator[Tick], agent: Agent, steps: int) -> float:
 def profile(config: Config, steps: int, trace: pathlib.Path, traced_steps: int = 0) -> dict[str, Any]:
     """Plain data: the tree, the top operations, advice. Writes the trace, which Perfetto and chrome://tracing open.
 
-    `traced_steps` (0: as many as are timed) are run under the profiler; each makes some hundred kilobytes of trace.
+    `traced_steps` (0: as many as are timed) are run under the profiler; each adds some hundred kilobytes to the trace.
     """
     agent, ticks = make_run(settled(config))
     try:
@@ -77,11 +77,11 @@ def profile(config: Config, steps: int, trace: pathlib.Path, traced_steps: int =
 
 
 def _finish(spans: Spans, wall: float, calls: int) -> Node:
-    """The tree of this process; what the spans do not account for is the loop's own."""
+    """The tree of this process; time outside the spans belongs to the loop."""
     root = spans.root
     root.seconds, root.calls = wall, calls
     root.child("loop").seconds = root.own_seconds()
-    spans.root = Node("unused")  # what the profiler's pass adds belongs to nobody
+    spans.root = Node("unused")  # the pass under the profiler does not count
     spans._stack = [spans.root]
     return root
 
@@ -102,7 +102,7 @@ def _under_profiler(spans: Spans, ticks: Iterator[Tick], agent: Agent, steps: in
 def _write_trace(profiler: Any, path: pathlib.Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("")  # the profiler's own message for a file that cannot be written is an abort
+        path.write_text("")  # the profiler aborts the process if it cannot write the file
     except OSError as e:
         raise ConfigError(f"cannot write {path} ({e.strerror})", "give another file with --trace") from e
     profiler.export_chrome_trace(str(path))
@@ -134,7 +134,7 @@ def _add_inner(tree: Node, profiler: Any) -> None:
 
 
 def _over_processes(tree: Node, others: list[Node], wall: float) -> dict[str, Any]:
-    """One root for all processes where there are several; their time runs side by side and may add up to more than 1."""
+    """One root for all processes if there are several; they run in parallel, so their shares may add up to more than 1."""
     if not others:
         return tree.to_dict(wall)
     out = Node("all processes", wall, tree.calls, {"trainer": tree}).to_dict(wall)
@@ -144,7 +144,7 @@ def _over_processes(tree: Node, others: list[Node], wall: float) -> dict[str, An
 
 
 def _top(profiler: Any) -> list[dict[str, Any]]:
-    """The operations with the most time of their own, on the GPU's clock where there is one."""
+    """The operations with the most own time, on the GPU if there is one."""
     on_gpu = torch.cuda.is_available()
     rows = []
     for op in profiler.key_averages():
@@ -157,7 +157,7 @@ def _top(profiler: Any) -> list[dict[str, Any]]:
 
 
 def tree_lines(tree: dict[str, Any], depth: int = 0) -> Iterator[str]:
-    """The tree as indented text; what is under half a per cent of everything is left to the JSON."""
+    """The tree as indented text; shares below half a per cent are only in the JSON."""
     calls = f"{tree['calls']:,} calls" if tree["calls"] else ""
     yield f"{'  ' * depth + tree['name']:<34} {tree['share']:7.1%} {1000 * tree['seconds']:10,.1f} ms  {calls}".rstrip()
     for child in tree["children"]:

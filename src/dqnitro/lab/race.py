@@ -1,7 +1,7 @@
-"""Training agents that take turns in one process: what ladder, ablations and tune are made of.
+"""Training agents that take turns in one process: the basis of ladder, ablate and tune.
 
 A racer is built once, before anything is timed: environments, compiled code, and a replay filled by random play. In its turns
-it only goes on training. All racers take a turn in every round, so a machine that slows down slows all of them.
+it only trains on. All racers take a turn in every round, so a machine that slows down slows all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FILL_STEPS = 500  # enough to sample from
 CAPACITY = 5_000  # transitions; a replay's size changes its memory, hardly its speed, and every racer keeps its own
 WARM_UPDATES = 5  # untimed: the first ones touch fresh memory
 MAX_TURN_FACTOR = 20.0
-BUSY = 0.5  # load per core from which on a result says that the machine was not ours alone
+BUSY = 0.5  # load per core above which a result warns that others used the machine
 
 Change = Callable[[Any], None]
 
@@ -36,7 +36,7 @@ FAILURES = (UserError, DivergedError, RuntimeError, MemoryError, OSError, Import
 
 
 def reason(e: Exception, words: str) -> str:
-    """One line: the first of what a library has to say."""
+    """One line: the first of a library's message."""
     if isinstance(e, UserError):
         return str(e)
     first = (str(e) or type(e).__name__).strip().splitlines()[0]
@@ -53,14 +53,14 @@ def measuring_config(config: Config) -> Config:
 
 
 NOTES = {
-    "replay": f"measured with a replay of {CAPACITY:,} transitions, of which {FILL_STEPS} come from random play before the clock starts",
-    "epsilon": "measured at the exploration of the end of a run, when nearly every step asks the network",
+    "replay": f"measured with a replay of {CAPACITY:,} transitions, {FILL_STEPS} of them from random play before the clock starts",
+    "epsilon": "measured with the exploration at the end of a run, when nearly every step asks the network",
     "fps": "steps (decisions) a second; a step is frame_skip console frames",
 }
 
 
 def make_room_for_compiled(config: Config) -> None:
-    """torch.compile keeps 8 versions of a function and then quietly runs it uncompiled; every racer's update is a version."""
+    """torch.compile keeps 8 versions of a function and then silently runs it uncompiled; each racer's update is a version."""
     from dqnitro.learn.transforms import chosen
 
     if any(t.compiles for t in chosen(config.wrappers)):
@@ -91,7 +91,7 @@ class Racer:
             except BaseException:
                 self.agent.close()
                 raise
-            # What the config asked for, or what its runner leaves to the learner.
+            # As set by the config, or by its runner for the learner.
             self._threads = torch.get_num_threads()
         self.build_s = time.perf_counter() - began
         self.frames_per_step = self.agent.envs.spec.frames_per_step
@@ -99,13 +99,13 @@ class Racer:
         self.phases: dict[str, float] = dict.fromkeys(PHASES, 0.0)
 
     def rate(self, seconds: float) -> float:
-        """Train for about so long; steps a second. At least one update is made, however slow it is."""
+        """Train for about this many seconds, and for at least one update; returns steps a second."""
         a, clock = self.agent, time.perf_counter
         before = dict(a.phases.seconds)
         steps, updates, ticks = a.clock.steps, a.clock.updates, 0
         begin = clock()
         with threads_put_back(self._threads):
-            # One look at the clock a tick is all that measuring costs here; see `measuring_share`.
+            # Reading the clock once per tick is all that measuring costs here; see `measuring_share`.
             while (spent := clock() - begin) < seconds or (
                 a.clock.updates == updates and spent < seconds * MAX_TURN_FACTOR
             ):
@@ -141,7 +141,7 @@ class Racer:
         return out | {"loop": max(0.0, 1.0 - sum(out.values()))}
 
     def facts(self) -> dict[str, Any]:
-        """What a row of a table says beside the speed."""
+        """The columns of a row other than the speed."""
         per_s = 1.0 / self.seconds if self.seconds else 0.0
         return {
             "frames_per_step": self.frames_per_step,
@@ -154,12 +154,12 @@ class Racer:
         }
 
     def measuring_share(self) -> float:
-        """What measuring cost of the time it measured: looks at the clock a tick, times what a look costs here."""
+        """The share of the time that went into measuring: readings of the clock, times the cost of one."""
         looks_a_tick = 1 + 1 + len(PHASES) + 2 * self.updates / max(1, self.ticks)
         return clock_cost_s() * looks_a_tick * self.ticks / self.seconds if self.seconds else 0.0
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):  # a player that died was already told; others still have to be closed
+        with contextlib.suppress(Exception):  # a player that died was already reported; others still have to be closed
             close = getattr(self._ticks, "close", None)
             if close:
                 close()
@@ -167,7 +167,7 @@ class Racer:
 
 
 def synchronize(agent: Any) -> None:
-    """A GPU works behind the program's back: wait for it, or its work would be counted in the next turn."""
+    """A GPU works asynchronously: wait for it, or its work would be counted in the next turn."""
     if agent.learner.device.type == "cuda":
         import torch
 
@@ -178,7 +178,7 @@ _clock_cost: list[float] = []
 
 
 def clock_cost_s(looks: int = 20_000) -> float:
-    """Seconds that one look at the clock and the addition after it take here; measured once."""
+    """Seconds that one reading of the clock and an addition take here; measured once."""
     if not _clock_cost:
         total, begin = 0.0, time.perf_counter()
         for _ in range(looks):
@@ -188,7 +188,7 @@ def clock_cost_s(looks: int = 20_000) -> float:
 
 
 class Race:
-    """Builds racers within a time budget, runs them in rounds, and always gives back whole rounds."""
+    """Builds racers within a time budget and runs them in rounds; only complete rounds count."""
 
     def __init__(self, minutes: float, say: Callable[[str], None] = lambda text: None) -> None:
         self._end = time.perf_counter() + minutes * 60 if minutes else float("inf")
@@ -205,10 +205,10 @@ class Race:
         return self._end - time.perf_counter()
 
     def build(self, name: str, config: Config, change: Change | None = None) -> Racer | None:
-        """A racer, or None with the reason in `skipped`. The first always gets its chance; others stop at half the time."""
+        """A racer, or None with the reason in `skipped`. The first is always built; the others only in the first half of the time."""
         spent = time.perf_counter() - self._begin
         if self.racers and spent > self.minutes * 30 > 0:
-            self.skipped[name] = f"building the others took half of --minutes {self.minutes:g}; give more minutes"
+            self.skipped[name] = f"building the others took half of --minutes {self.minutes:g}; give more --minutes"
             return None
         self._say(f"building {name}")
         try:
@@ -219,9 +219,9 @@ class Race:
         return self.racers[name]
 
     def run(self, rounds: int, seconds: float, fewest: int = 3) -> dict[str, list[float]]:
-        """Rates by name, one a round. Fewer rounds, and shorter turns, where the minutes do not suffice; a signal ends early.
+        """Rates by name, one per round. Fewer rounds and shorter turns if the minutes do not suffice; a signal ends it early.
 
-        Who fails in a turn is out, with the reason in `skipped`.
+        A racer that fails in a turn is dropped, with the reason in `skipped`.
         """
         count = max(1, len(self.racers))
         if self.left_s() < count * seconds * fewest:
@@ -255,7 +255,7 @@ class Race:
         try:
             return self.racers[name].rate(seconds)
         except FAILURES as e:
-            self.skipped[name] = reason(e, "failed while it ran")
+            self.skipped[name] = reason(e, "failed while running")
             self.racers.pop(name).close()
             del self.rates[name]
             return math.nan
@@ -276,7 +276,7 @@ class Race:
 
 
 def load_before() -> float | None:
-    """How many processes wanted a core in the last minute; None where the system does not say."""
+    """The average number of processes that wanted a core in the last minute; None if the system does not tell."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):
@@ -284,12 +284,12 @@ def load_before() -> float | None:
 
 
 def facts_of(race: Race) -> dict[str, Any]:
-    """What holds for a whole race, for a result's notes."""
+    """Facts about a whole race, for the notes of a result."""
     shares = [r.measuring_share() for r in race.racers.values() if r.seconds]
     cores, warning = usable_cores(), None
     if race.load is not None and race.load > BUSY * cores:
         warning = (
-            f"others used this machine when measuring began (load {race.load:.1f} on {cores} cores); "
+            f"the machine was busy when measuring began (load {race.load:.1f} on {cores} cores); "
             "hint: measure again when it is idle"
         )
     return {**NOTES, "measuring_share": max(shares, default=0.0), "load_before": race.load, "warning": warning}

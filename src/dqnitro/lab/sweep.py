@@ -1,4 +1,4 @@
-"""`dqnitro sweep`: one setting over values, every value with several seeds, curves over wall clock and over steps."""
+"""`dqnitro sweep`: several values of one setting, several seeds each; curves over wall clock and steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dqnitro.lab.interleave import threads_put_back
 from dqnitro.lab.store import header
 from dqnitro.ladder import fitted
 
-# What the notes swept, by their short names, with the values they tried (and some around them).
+# The settings swept in the book and the notes, by short names, with their values (and some around them).
 SHORT = {"envs": "n_envs", "steps": "steps_per_update", "batch": "batch_size", "stack": "frame_stack"}
 USUAL: dict[str, tuple[Any, ...]] = {
     "n_envs": (1, 2, 4, 6), "steps_per_update": (1.0, 2.0, 4.0, 8.0, 16.0), "batch_size": (16, 32, 64, 128),
@@ -35,7 +35,7 @@ QUARTERS = (0.25, 0.5, 0.75, 1.0)
 
 
 def find_setting(name: str, values: Sequence[str]) -> str:
-    """The config field that a name on the command line means. `envs` with numbers is how many, with words which part."""
+    """The config field that a name on the command line means. `envs` with numbers is their number, with names the backend."""
     field = name.replace("-", "_").removeprefix("__")
     if field == "envs" and any(v in CHOICES["envs"] for v in values):
         return "envs"
@@ -47,7 +47,7 @@ def find_setting(name: str, values: Sequence[str]) -> str:
 
 
 def parse_values(field: str, texts: Sequence[str]) -> tuple[Any, ...]:
-    """Values as the config wants them; the notes' ones where none are given."""
+    """Values in the type of the setting; if none are given, the usual ones or all choices."""
     if not texts:
         if field in USUAL:
             return USUAL[field]
@@ -55,7 +55,7 @@ def parse_values(field: str, texts: Sequence[str]) -> tuple[Any, ...]:
             return CHOICES[field]
         if isinstance(FIELDS[field].default, bool):
             return (False, True)
-        raise ConfigError(f"no values for {field}", f"`dqnitro sweep {field} VALUE VALUE ...`")
+        raise ConfigError(f"no values were given for {field}", f"`dqnitro sweep {field} VALUE VALUE ...`")
     return tuple(dict.fromkeys(parse_value(field, t) for t in texts))
 
 
@@ -87,7 +87,7 @@ def parse_value(field: str, text: str) -> Any:
 
 
 class CurveSink(NullSink):
-    """Keeps the run's snapshots as points; when there are too many, every second one goes."""
+    """Keeps the snapshots of a run as points; when there are too many, every second one is dropped."""
 
     def __init__(self) -> None:
         self.points: list[dict[str, Any]] = []
@@ -105,7 +105,7 @@ class CurveSink(NullSink):
 
 
 def run_one(config: Config) -> dict[str, Any]:
-    """One training run without a folder; its curve and its totals."""
+    """One training run without a folder: its curve and its totals."""
     from dqnitro.session import train
 
     sink = CurveSink()
@@ -126,10 +126,10 @@ def sweep(
     game: str, setting: str, values: Sequence[Any], *, recipe: str = "baseline", seeds: Sequence[int] = (1, 2, 3),
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train every value with every seed. Values take turns within a seed, so that drift of the machine favours nobody."""
+    """Train every value with every seed. Values take turns within a seed, so that drift of the machine favours none."""
     base = recipes.plan(recipe, game).config().replace(stop_at_score=float("inf")).replace(**(changes or {}))
     if not base.max_steps and not base.max_minutes:
-        raise ConfigError("a sweep needs an end for its runs", "--minutes M or --steps N, for each run")
+        raise ConfigError("a sweep needs a limit for its runs", "give --minutes M or --steps N for each run")
     # A snapshot costs microseconds, and the sink thins them out: short runs get smooth curves too.
     base = base.replace(log_every_s=min(base.log_every_s or 0.1, 0.1))
     runs: dict[Any, dict[int, dict[str, Any]]] = {v: {} for v in values}
@@ -147,7 +147,7 @@ def sweep(
                 continue
             if run["ended"] in ("SIGINT", "SIGTERM"):
                 interrupted = run["ended"]
-                continue  # half a run would be compared with whole ones
+                continue  # a half-finished run cannot be compared with whole ones
             runs[value][seed] = run
     result = header(
         "sweep", base.env_id, rounds=len(seeds), seconds=base.max_minutes * 60, steps_per_run=base.max_steps, recipe=recipe,
@@ -171,7 +171,7 @@ def _row(value: Any, runs: list[dict[str, Any]], why: str | None) -> dict[str, A
     if not done:
         row |= {
             "state": "skipped",
-            "why": why or (runs[0]["why"] if runs else "interrupted before its first run was over"),
+            "why": why or (runs[0]["why"] if runs else "interrupted before its first run ended"),
         }
         return row
     if len(done) < len(runs):
@@ -185,7 +185,7 @@ def _row(value: Any, runs: list[dict[str, Any]], why: str | None) -> dict[str, A
 
 
 def score_at(points: Sequence[dict[str, Any]], axis: str, x: float) -> float | None:
-    """The score that was known when `axis` reached x."""
+    """The newest score when `axis` reached x."""
     known = [p["score"] for p in points if p[axis] <= x and p["score"] is not None]
     return known[-1] if known else None
 

@@ -1,7 +1,7 @@
-"""Time to solve: measured by runs that solved the game, or projected to rungs that leave learning as it is.
+"""Time to solve: measured by runs that solved the game, or projected to rungs that leave learning unchanged.
 
-`exact` and `close` rungs change how long a step takes, not how many steps are needed. So the steps that solved runs took hold for every
-row with the same learning, and dividing by that row's speed gives its time. A `learning` rung needs runs of its own.
+`exact` and `close` rungs change how long a step takes, not how many steps are needed. So the steps of solved runs hold for every
+row that learns in the same way, and dividing them by the speed of the row gives its time. A `learning` rung needs its own runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dqnitro.config import Config
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.intervals import Interval, rate_interval
 
-# Settings that decide when a run ends or what it writes, the seed over which one averages, and where the work is done.
+# Settings that decide when a run ends or what it writes, the seed (averaged over), and where the work is done.
 NOT_LEARNING = (
     "seed", "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s",
     "device", "replay_device", "torch_threads", "env_threads", "act_device",
@@ -48,14 +48,14 @@ def _changed_by(promises: tuple[str, ...]) -> frozenset[str]:
 
 
 def learning_key(config: Config) -> str:
-    """What of a config decides how it learns. Configs with equal keys need the same number of steps, but for chance."""
+    """The settings that decide how a config learns. Configs with equal keys need the same number of steps, up to chance."""
     speed_only = _changed_by(("exact", "close")) - _changed_by(("learning",))
     facts = {k: v for k, v in config.to_dict().items() if k not in NOT_LEARNING and k not in speed_only}
     return json.dumps(facts, sort_keys=True)
 
 
 def config_key(config: Config) -> str:
-    """What of a config decides how fast it is and how it learns."""
+    """The settings that decide how fast a config is and how it learns."""
     facts = {k: v for k, v in config.to_dict().items() if k not in NOT_LEARNING[:6]}
     facts["wrappers"] = sorted(facts["wrappers"])
     return json.dumps(facts, sort_keys=True)
@@ -78,13 +78,11 @@ def read_solved(path: pathlib.Path) -> Solved:
             config, machine, state = data["config"], data["machine"], data["state"]
             wall_s, steps = data["wall_s"], data["steps"]
         except OSError as e:
-            raise ConfigError(f"--solved {path}: cannot be read ({e.strerror})", "give a run's folder") from e
+            raise ConfigError(f"--solved {path}: cannot be read ({e.strerror})", "give the folder of a run") from e
         except (ValueError, KeyError, TypeError) as e:
-            raise ConfigError(f"--solved {path}: no record of a run ({e})", "give a run's folder") from e
+            raise ConfigError(f"--solved {path}: not the record of a run ({e})", "give the folder of a run") from e
     if state != "solved" or not wall_s or not steps:
-        raise ConfigError(
-            f"--solved {path}: this run ended as {state!r}", "only a run that was solved has a time to solve"
-        )
+        raise ConfigError(f"--solved {path}: this run ended as {state!r}", "give a run that solved the game")
     try:
         return Solved(str(path), Config.from_dict(config), float(wall_s), int(steps), machine_of(machine))
     except UserError as e:
@@ -92,7 +90,7 @@ def read_solved(path: pathlib.Path) -> Solved:
 
 
 def add_times(rows: Sequence[dict[str, Any]], stands: Mapping[str, Any], solved: Sequence[Solved]) -> None:
-    """Fill in `solve` where runs say something about a row: measured where they are that row's, on this machine."""
+    """Fill in `solve` of each row: measured if runs have its config and this machine, projected if they only learn alike."""
     if not solved:
         return
     from dqnitro.host import machine
@@ -112,7 +110,7 @@ def add_times(rows: Sequence[dict[str, Any]], stands: Mapping[str, Any], solved:
 
 
 def project(steps: Sequence[int], fps: Interval) -> Interval:
-    """Seconds for so many steps at this speed; both uncertainties at their worst, so the interval is wide rather than wrong."""
+    """Seconds for these steps at this speed; the interval takes both uncertainties at their worst."""
     need = rate_interval([float(s) for s in steps])
     return Interval(need.mean / fps.mean, need.low / fps.high, need.high / fps.low, need.n)
 

@@ -1,7 +1,7 @@
-"""`dqnitro tune`: some seconds for each knob on this machine; the fastest recipe that keeps learning unchanged.
+"""`dqnitro tune`: finds the fastest variant of a recipe on this machine that keeps learning unchanged.
 
-First every knob alone against the recipe as it is. Then what was faster beyond doubt is put together and measured again:
-the best of many is partly luck, so only the second measurement decides.
+First every change (a `Knob`) is measured alone against the recipe as it is. Then the changes that were faster beyond doubt are
+combined and measured again: the best of many is partly luck, so only the second measurement decides.
 """
 
 from __future__ import annotations
@@ -24,14 +24,12 @@ from dqnitro.requirements import runner_needs
 
 START = "as it is"
 TOGETHER = "together"
-# The one only costs time; the other is kept for a quarter of the memory, whatever its speed.
+# The first only costs time; the second saves three quarters of the memory, whatever its speed.
 NEVER = ("gradients-everywhere", "frame-replay")
-FEWEST_ROUNDS = 4  # under this an interval says too little to decide anything
-# Between `close` and `learning`: the same updates are owed at the same steps, only the random numbers are the card's.
+FEWEST_ROUNDS = 4  # with fewer, an interval is too wide to decide anything
+# Between `close` and `learning`: the same updates are owed at the same steps, but the random numbers come from the GPU.
 ALIKE = "alike"
-FEWEST_ON_CARD = (
-    64  # environments; with fewer a card emulates many times slower than a core, after a minute of compiling
-)
+FEWEST_ON_GPU = 64  # environments; with fewer a GPU emulates many times slower than a core, after a minute of compiling
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Knob:
 
 @dataclass(frozen=True)
 class Choice:
-    """A recipe before it is a config: what stays as the recipe has it, and what may be chosen."""
+    """A recipe before it becomes a config: what stays fixed, and what may be chosen."""
 
     base: Config
     learning: tuple[str, ...]
@@ -63,14 +61,14 @@ class Choice:
         return climb(self.base.replace(**self.settings), (*self.rungs, *self.learning))
 
     def turn(self, knob: Knob) -> Choice:
-        """With one knob turned. Rungs stay in the ladder's order, which is the order wrappers are put on."""
+        """With one change applied. Rungs stay in the order of the ladder."""
         kept = in_force((*(n for n in self.rungs if n not in knob.drop), *knob.add))
         rungs = tuple(n for n in RUNGS if n in kept)
         return Choice(self.base, self.learning, rungs, self.settings | knob.settings)
 
 
 def choice_of(recipe: str, game: str, changes: dict[str, Any]) -> Choice:
-    """The recipe as it is without anything tuned before."""
+    """The recipe without any earlier tuning."""
     plan = recipes.untuned(recipe, game)
     learning = tuple(n for n in plan.rungs if RUNGS[n].promise == "learning")
     speed = tuple(n for n in plan.rungs if RUNGS[n].promise != "learning")
@@ -78,7 +76,7 @@ def choice_of(recipe: str, game: str, changes: dict[str, Any]) -> Choice:
 
 
 def knobs_of(choice: Choice) -> tuple[list[Knob], dict[str, str]]:
-    """Every knob this machine has, quick ones to build first, and why others cannot be turned."""
+    """Every change that this machine allows, those that build quickly first, and why others are impossible."""
     config, rungs, why_not = choice.config(), [], {}
     for name, rung in RUNGS.items():
         if rung.promise == "learning" or name in NEVER:
@@ -106,7 +104,7 @@ def _thread_knobs(config: Config) -> list[Knob]:
 
 
 def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
-    """Environments that do not take turns; the other runners: play in a process of its own (slack 0: bit for bit the same run), and those of a GPU."""
+    """Other runners: processes with slack 0 (bit for bit the same run) and those of a GPU; one group of environments for hybrid."""
     if config.act_device != "same":
         return [], {}
     out, why_not = [], {}
@@ -116,12 +114,12 @@ def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
         out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))
     for runner in ("inline", "hybrid", "device"):
         why = runner_needs(runner, config)
-        if why is None and runner == "device" and config.n_envs < FEWEST_ON_CARD:
-            why = f"{config.n_envs} environments are too few for a card to emulate; it takes {FEWEST_ON_CARD} or more"
+        if why is None and runner == "device" and config.n_envs < FEWEST_ON_GPU:
+            why = f"{config.n_envs} environments are too few to emulate on a GPU; it takes {FEWEST_ON_GPU} or more"
         if why:
             why_not[f"runner: {runner}"] = why
         elif runner != config.runner and (runner != "inline" or config.runner != "processes"):
-            # Our own kernels read the ring, which inline has not; what they took the place of is next best there.
+            # own-kernels reads the GPU ring, which inline does not have; compile is the next best there.
             swap = runner == "inline" and any(t.reads_ring for t in chosen(config.wrappers))
             drop, add = (("own-kernels",), ("compile",)) if swap else ((), ())
             out.append(Knob("runner", runner, ALIKE, settings={"runner": runner}, drop=drop, add=add))
@@ -134,7 +132,7 @@ def _counts(most: int) -> list[int]:
 
 
 def _learning_knobs(config: Config) -> list[Knob]:
-    """Measured for the reader, never chosen: they change what is learned."""
+    """Measured for comparison, never chosen: they change what is learned."""
     more: list[tuple[str, str, dict[str, Any]]] = [
         ("environments", str(2 * config.n_envs), {"n_envs": 2 * config.n_envs}),
         ("steps per update", f"{2 * config.steps_per_update:g}", {"steps_per_update": 2 * config.steps_per_update}),
@@ -144,7 +142,7 @@ def _learning_knobs(config: Config) -> list[Knob]:
 
 
 def _config(choice: Choice, knob: Knob) -> Config:
-    if knob.promise == "learning":  # on top of everything, also of the rungs that set the same field
+    if knob.promise == "learning":  # applied last, over rungs that set the same field
         return choice.config().replace(**knob.settings)
     return choice.turn(knob).config()
 
@@ -152,7 +150,7 @@ def _config(choice: Choice, knob: Knob) -> Config:
 def measure_knobs(
     race: Race, choice: Choice, knobs: Sequence[Knob], rounds: int, seconds: float
 ) -> list[dict[str, Any]]:
-    """A row per knob, compared with the recipe as it is."""
+    """One row per change, compared with the recipe as it is."""
     if race.build(START, choice.config()) is None:
         raise ConfigError(f"the recipe cannot run: {race.skipped[START]}")
     for knob in knobs:
@@ -181,7 +179,7 @@ def is_faster(ratio: Interval | None) -> bool:
 
 
 def winners(rows: Sequence[dict[str, Any]], knobs: Sequence[Knob]) -> list[Knob]:
-    """Knobs that keep learning and are faster beyond doubt; of several values of one setting only the fastest."""
+    """Changes that keep learning unchanged and are faster beyond doubt; only the fastest value of each setting."""
     good = [(k, r) for k, r in zip(knobs, rows, strict=True) if k.promise != "learning" and is_faster(r["ratio"])]
     good.sort(key=lambda kr: -kr[1]["ratio"].mean)
     taken: list[Knob] = []
@@ -194,14 +192,14 @@ def winners(rows: Sequence[dict[str, Any]], knobs: Sequence[Knob]) -> list[Knob]
 
 
 def _conflict(a: Knob, b: Knob) -> bool:
-    """Two rungs that cannot stand beside each other: the one that was faster alone stays."""
+    """Do two rungs exclude each other? Then the one that was faster alone is kept."""
     return bool(a.add and b.add) and len(in_force((*a.add, *b.add))) < len(a.add) + len(b.add)
 
 
 def confirm(
     race: Race, choice: Choice, taken: Sequence[Knob], rounds: int, seconds: float
 ) -> tuple[list[Knob], Interval | None]:
-    """Measure the winners together, and the best of them alone; keep what holds, or nothing."""
+    """Measure the winners together, and the best of them alone; keep the better if it is still faster, or nothing."""
     if not taken:
         return [], None
     options: dict[str, list[Knob]] = {TOGETHER: list(taken)}
@@ -227,16 +225,16 @@ def confirm(
 def tune_recipe(
     game: str, recipe: str, *, minutes: float, rounds: int, seconds: float, changes: dict[str, Any], say: Callable[[str], None]
 ) -> dict[str, Any]:  # fmt: skip
-    """One recipe: the choice, the evidence, and what was gained."""
+    """One recipe: the choice, the evidence, and the gain."""
     choice = choice_of(recipe, game, changes)
     knobs, why_not = knobs_of(choice)
     if recipe not in tuned.ALIKE_FOR:
         knobs = [k for k in knobs if k.promise != ALIKE]
-    with Race(0.0, say) as race:  # the console's first start on a machine compiles for minutes: before the clock runs
+    with Race(0.0, say) as race:  # the first start on a machine compiles for minutes: do it before the clock runs
         race.build(START, choice.config())
         load = race.load
     with Race(minutes * 0.7, say) as race:
-        race.load = load  # later it is ours
+        race.load = load  # later the load is our own
         rows = measure_knobs(race, choice, knobs, rounds, seconds)
         notes, start = facts_of(race), rate_interval(race.rates[START])
         interrupted, turn_s, done = race.interrupted, race.seconds, race.rounds
@@ -271,7 +269,7 @@ def _blocked(recipe: str, name: str, why: str) -> dict[str, Any]:
 
 
 def _dropped(before: Choice, after: Choice, rows: Sequence[dict[str, Any]], knobs: Sequence[Knob]) -> dict[str, str]:
-    """Rungs of the recipe that are not used here any more, with the figure that says why."""
+    """Rungs of the recipe that are no longer used here, with the figure that says why."""
     out = {}
     for name in before.rungs:
         if name not in after.rungs:
@@ -286,7 +284,7 @@ def tune(
     game: str, names: Sequence[str] = tuned.RECIPES, *, minutes: float = 10.0, rounds: int = 8, seconds: float = 1.0,
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None, write: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
-    """Tune recipes one after the other and store what was found; the result is what lab/store.py keeps."""
+    """Tune recipes one after the other and store the choice; returns the result in the format of lab/store.py."""
     import torch
 
     for name in names:
@@ -323,5 +321,5 @@ def tune(
 
 def gain_text(gain: Interval | None) -> str:
     if gain is None:
-        return "nothing beats the recipe as it is"
-    return f"{gain.mean:.2f}x [{gain.low:.2f}, {gain.high:.2f}] of the recipe as it is"
+        return "no change beats the recipe as it is"
+    return f"{gain.mean:.2f}x [{gain.low:.2f}, {gain.high:.2f}] the speed of the recipe as it is"

@@ -1,4 +1,4 @@
-"""Several independent learners of one config: a process a seed, as many at a time as the machine carries.
+"""Several seeds of one config: one process per seed, as many in parallel as the machine can carry.
 
-`folder` is what lies on disk, `share` divides the machine, `team` starts and stops the processes, `facts` sums them up.
+`folder` is the folder on disk, `allocation` divides the machine, `launcher` starts and stops the processes, `summary` sums up.
 """

@@ -1,9 +1,9 @@
-"""The folder of several seeds: `seeds.json` says what was asked for, `s1`, `s2`, ... are runs like any other.
+"""The folder of several seeds: `seeds.json` holds the request, `s1`, `s2`, ... are runs like any other.
 
 runs/pong-auto-s1-8-.../seeds.json   config, seeds, recipe, rungs, machine, command
-                        summary.json all of them together, and whether somebody is at work here
+                        summary.json all seeds together, and the process that works on them
                         s1/ s2/ ...  the runs
-                        s1.log ...   what their processes said
+                        s1.log ...   output of their processes
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FILE = "seeds.json"
 
 
 def seed_range(first: int, count: int) -> range:
-    """`count` seeds from `first` on; ConfigError where that cannot be."""
+    """`count` seeds starting with `first`; ConfigError if that is not possible."""
     if count < 1:
         raise ConfigError(f"--seeds must be at least 1, got {count}", "3 or more give an interval")
     if first + count - 1 > AT_MOST["seed"]:
         raise ConfigError(
-            f"seeds {first} to {first + count - 1} go over {AT_MOST['seed']:g}", "begin with a smaller --seed"
+            f"seeds {first} to {first + count - 1} exceed {AT_MOST['seed']:g}", "start with a smaller --seed"
         )
     return range(first, first + count)
 
@@ -39,7 +39,7 @@ def is_seeds(path: pathlib.Path) -> bool:
 
 @dataclass(frozen=True)
 class SeedsFolder:
-    """What was asked for, and where it goes."""
+    """The request and its place on disk."""
 
     path: pathlib.Path
     config: Config  # of the first seed
@@ -57,7 +57,9 @@ class SeedsFolder:
         from dqnitro.host import provenance
 
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ConfigError(f"{path} is not empty", f"--resume {path} goes on with it; --run-dir takes a new name")
+            raise ConfigError(
+                f"{path} is not empty", f"continue it with --resume {path}, or give a new name with --run-dir"
+            )
         origin = provenance()
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -76,7 +78,7 @@ class SeedsFolder:
 
     @staticmethod
     def read(path: pathlib.Path) -> SeedsFolder:
-        """CheckpointError for what is damaged."""
+        """CheckpointError if seeds.json is damaged."""
         try:
             data = json.loads((path / FILE).read_text())
             seeds = tuple(int(s) for s in data["seeds"])
@@ -89,13 +91,13 @@ class SeedsFolder:
             raise CheckpointError(f"{path / FILE} is damaged ({type(e).__name__}: {e})") from e
 
     def changed(self, changes: dict[str, Any], at_once: int) -> SeedsFolder:
-        """With other limits, also on disk: seeds that have not begun start with them."""
+        """With other limits, also on disk: seeds that have not started will use them."""
         from dqnitro.files import write_json
         from dqnitro.session import LIMITS
 
         for name in changes:
             if name not in LIMITS:
-                raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join(LIMITS)}")
+                raise ConfigError(f"{name} cannot be changed on resume", f"these can: {', '.join(LIMITS)}")
         new = dataclasses.replace(self, config=self.config.replace(**changes), at_once=at_once)
         data = json.loads((self.path / FILE).read_text())
         write_json(self.path / FILE, data | {"config": new.config.to_dict(), "at_once": at_once})
@@ -108,7 +110,7 @@ class SeedsFolder:
         return self.path / f"s{seed}.log"
 
     def summary(self, seed: int) -> dict[str, Any]:
-        """How a seed's run stands, as its own process wrote it last; empty where it has not begun."""
+        """The newest summary that the process of a seed wrote; empty if it has not started."""
         from dqnitro.run_folder import RunFolder
 
         return RunFolder(self.run_dir(seed)).read_summary()
@@ -135,27 +137,27 @@ class SeedsFolder:
         return solved or enough_steps or (enough_time and not more_minutes)
 
     def minutes_left(self, seed: int) -> float:
-        """Of the config's limit, what this seed has not used yet; 0: there is no limit."""
+        """The part of the config's time limit that this seed has not used; 0: there is no limit."""
         limit = self.config.max_minutes
         if not limit or not self.resumable(seed):
             return limit
         return max(limit - (self.summary(seed).get("wall_s") or self._saved_wall_s(seed)) / 60, 1e-3)
 
     def _saved_wall_s(self, seed: int) -> float:
-        """Of the newest checkpoint: a process that was killed left no summary."""
+        """From the newest checkpoint: a process that was killed left no summary."""
         from dqnitro.checkpoint import complete, read_manifest
 
         tally = read_manifest(complete(self.run_dir(seed) / "checkpoints")[-1]).get("tally", {})
         return float(tally.get("wall_s", 0.0))
 
     def clear_unbegun(self, seed: int) -> None:
-        """A run that was killed before its first checkpoint has nothing to go on with: it begins anew."""
+        """Delete a run that was killed before its first checkpoint: it has to start again."""
         path = self.run_dir(seed)
         if (path / "config.json").is_file() and not self.resumable(seed):
             shutil.rmtree(path)
 
     def discard_if_empty(self) -> bool:
-        """Take everything back where no seed could begin; did it?"""
+        """If no seed could start, delete the folder; returns whether it did."""
         if any((self.run_dir(s) / "config.json").is_file() for s in self.seeds):
             return False
         for path in (self.path / FILE, self.path / "summary.json", *(self.log(s) for s in self.seeds)):

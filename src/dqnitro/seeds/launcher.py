@@ -1,4 +1,4 @@
-"""A process a seed. Nobody is left behind: a stopped team has saved itself, and one whose parent was killed does so, too."""
+"""One process per seed. Every process saves before it ends, also if its parent is killed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-PATIENCE_S = 60.0  # for saving, before a process that was told to stop is ended
+PATIENCE_S = 60.0  # for saving, before a process that was told to stop is killed
 
 
 @dataclass
 class Member:
-    """A seed whose turn has come."""
+    """A seed that was started."""
 
     seed: int
     process: subprocess.Popen[bytes]
@@ -24,7 +24,7 @@ class Member:
 
 
 class Team:
-    """Starts processes in the order of their seeds, `at_once` at a time."""
+    """Starts processes in the order of their seeds, `at_once` in parallel."""
 
     def __init__(
         self, command: Callable[[int], Sequence[str]], seeds: Sequence[int], at_once: int,
@@ -40,7 +40,7 @@ class Team:
         return [m.seed for m in self.members.values() if m.code is None]
 
     def poll(self) -> list[Member]:
-        """Take note of what ended, which is returned, and start what may start."""
+        """Return the members that ended since the last call, and start the next ones."""
         ended = []
         for member in self.members.values():
             if member.code is None and (code := member.process.poll()) is not None:
@@ -67,13 +67,13 @@ class Team:
         self.members[seed] = Member(seed, process)
 
     def stop(self, number: int) -> None:
-        """Tell everybody, and start nobody any more. The first time they save; the second time they end at once."""
+        """Send the signal to all processes and start no more. On the first signal they save; on the second they end at once."""
         self.waiting = []
         for seed in self.running:
             self.members[seed].process.send_signal(number)
 
     def close(self) -> None:
-        """Whatever still runs is stopped; it has a minute to save."""
+        """Stop all processes that still run; they have a minute to save."""
         self.stop(signal.SIGTERM)
         end = time.monotonic() + PATIENCE_S
         for seed in self.running:
@@ -87,7 +87,7 @@ class Team:
 
 
 def last_words(log: pathlib.Path) -> str:
-    """The last line that a process wrote: its error, where it had one."""
+    """The last line that a process wrote: its error, if it had one."""
     try:
         lines = log.read_text(errors="replace").strip().splitlines()
     except OSError:
@@ -96,7 +96,7 @@ def last_words(log: pathlib.Path) -> str:
 
 
 def stop_with_parent(fd: int = 0) -> None:
-    """In a member: when standard input closes, the parent is gone; save and end."""
+    """Called in a member: save and end when standard input closes, because then the parent is gone."""
 
     def watch() -> None:
         # Not `sys.stdin`: a thread that is blocked in there holds its lock, and Python aborts when it ends.

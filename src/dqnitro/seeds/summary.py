@@ -1,4 +1,4 @@
-"""Several seeds in a few numbers: medians, ranges and intervals, and how many of them stand behind each."""
+"""Several seeds in a few numbers: medians, ranges and intervals, and the number of seeds behind each."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dqnitro.seeds.folder import SeedsFolder
 
 KEPT = ("steps", "updates", "games", "wall_s", "startup_s", "mean_score", "steps_per_s", "frames_per_s", "samples_per_s",
         "evaluation")  # fmt: skip
-STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes: saved, or not yet begun
+STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes: saved, or not yet started
 TAIL_BYTES = 8192  # of metrics.jsonl: some lines
 
 
 def spread(values: Sequence[float], of: int | None = None) -> dict[str, Any] | None:
     """Median, range, and the 95% interval of the mean.
 
-    `of` seeds were asked for, and those without a value count as later than all others: the median over all of them is only known if
-    more than half have one, and an interval of the quick ones alone would flatter.
+    `of` seeds were requested; those without a value count as slower than all others. So the median is known only if more than half
+    have a value, and there is no interval of the fast ones alone, which would flatter.
     """
     if not values:
         return None
@@ -38,13 +38,13 @@ def spread(values: Sequence[float], of: int | None = None) -> dict[str, Any] | N
 
 
 def seed_facts(folder: SeedsFolder, seed: int, code: int | None = None, why: str = "") -> dict[str, Any]:
-    """One seed: how it stands, from its folder, and how its process ended."""
+    """One seed: its state, from its folder, and how its process ended."""
     s = folder.summary(seed)
     state = s.get("state", "waiting")
     if code in STOPPED:
         state = "stopped" if state == "running" else state
     elif code is not None and state in ("running", "waiting"):
-        state = "failed"  # a process that ended without a last word
+        state = "failed"  # its process ended without writing a result
     out = {"seed": seed, "run_dir": str(folder.run_dir(seed)), "state": state, "exit_code": code, "why": why or None}
     return out | {k: s.get(k) for k in KEPT}
 
@@ -66,7 +66,7 @@ def all_facts(folder: SeedsFolder, runs: Sequence[Mapping[str, Any]]) -> dict[st
 
 
 def last_progress(path: pathlib.Path) -> dict[str, Any]:
-    """The newest line of progress in a metrics.jsonl that somebody is writing; empty before the first one."""
+    """The newest line of progress in a metrics.jsonl that is being written; empty before the first one."""
     try:
         with path.open("rb") as f:
             f.seek(0, 2)
@@ -78,7 +78,7 @@ def last_progress(path: pathlib.Path) -> dict[str, Any]:
         if b'"progress"' in line:
             try:
                 found = json.loads(line)
-            except ValueError:  # cut off by the start of the piece, or not all there yet
+            except ValueError:  # cut off by the start of the tail, or half written
                 continue
             if isinstance(found, dict) and found.get("event") == "progress":
                 return found

@@ -21,8 +21,8 @@ BATCHES = (32, 256)
 def autocast_step(learner: Learner, batch: Batch, dtype: torch.dtype) -> Step:
     """An update as tutorials write it: the loss under autocast, and for float16 a scaler around backward and step.
 
-    The rung `bfloat16` does more (the target network kept in bfloat16, the pixels' scale in the weights): the difference
-    between the two rows is what that brings.
+    The rung `bfloat16` does more (the target network kept in bfloat16, the scale of the pixels folded into the weights): the
+    difference between the two rows shows its effect.
     """
     kind = learner.device.type
     scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)
@@ -42,7 +42,7 @@ def autocast_step(learner: Learner, batch: Batch, dtype: torch.dtype) -> Step:
 
 
 def value_error(config: Config, spec: EnvSpec, device: str, batch: Batch, dtype: torch.dtype) -> float:
-    """The largest difference of a value to float32's, before anything was learned."""
+    """The largest difference of a value from float32, before anything was learned."""
     network = Learner(config, spec, device).online
     with torch.no_grad():
         exact = network(batch.obs_tm1)
@@ -52,16 +52,16 @@ def value_error(config: Config, spec: EnvSpec, device: str, batch: Batch, dtype:
 
 
 def bench(o: Options) -> dict[str, Any]:
-    """Each precision at a small and a large batch, on the GPU where there is one."""
+    """Each precision at a small and a large batch, on the GPU if there is one."""
     config, spec = game_spec(o.game)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     config = config.replace(device=device)
     title = f"one update of the {o.game} network on the {'GPU' if device == 'cuda' else 'CPU'}"
-    columns = {"ms": "ms an update", "error": "largest error of a value"}
+    columns = {"ms": "ms per update", "error": "largest error of a value"}
 
     def with_autocast(size: int, dtype: torch.dtype) -> Step:
         slow = RUNGS["float16"].needs(config) if dtype == torch.float16 else None
-        if slow and size > min(BATCHES):  # seconds an update, for what the smaller batch has shown already
+        if slow and size > min(BATCHES):  # it would take seconds per update to show what the smaller batch showed
             raise CannotRun(f"{slow}: see the smaller batch")
         return autocast_step(Learner(config, spec, device), make_batch(spec, size, device), dtype)
 

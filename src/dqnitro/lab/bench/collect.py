@@ -23,11 +23,11 @@ from dqnitro.host import usable_cores
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Step, fastest, say_ratio
 from dqnitro.lab.bench.envs import open_part
 
-CHUNK = 100  # steps a worker collects before it hands them over
+CHUNK = 100  # steps that a worker collects before it sends them
 
 
 class Chunk(NamedTuple):
-    """What a worker hands over."""
+    """The experience that a worker sends."""
 
     obs: np.ndarray  # (ticks, n_envs, *obs_shape)
     action: np.ndarray
@@ -37,7 +37,7 @@ class Chunk(NamedTuple):
 
 
 def collect(envs: Envs, rng: np.random.Generator, ticks: int = CHUNK) -> Chunk:
-    """Play with random actions and keep everything."""
+    """Play with random actions and keep all transitions."""
     n = envs.spec.n_envs
     obs = np.empty((ticks, n, *envs.spec.obs_shape), envs.spec.obs_dtype)
     action = rng.integers(0, envs.spec.n_actions, (ticks, n))
@@ -55,7 +55,7 @@ def work(config: Config, seed: int, pipe: Connection) -> None:
     """A worker process: a chunk for every message, until the pipe closes."""
     from dqnitro.envs import make_envs
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to everybody; the parent closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent closes the pipe
     envs = make_envs(config.replace(seed=seed))
     envs.reset()
     rng = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ def in_one_part(contest: Contest, config: Config, part: str, n: int) -> Step:
 
 
 def in_gym_vector(contest: Contest, config: Config, n: int) -> Step:
-    """The environment's own vectorised version, where its author wrote one in NumPy."""
+    """The environment's own vectorised version, if its author wrote one in NumPy."""
     import gymnasium as gym
 
     from dqnitro.envs import atari_game
@@ -122,7 +122,7 @@ def in_gym_vector(contest: Contest, config: Config, n: int) -> Step:
     try:
         vec = gym.make_vec(config.env_id, num_envs=n, vectorization_mode="vector_entry_point")
     except gym.error.Error as e:
-        raise CannotRun(f"{config.env_id} brings no vectorised version ({e})") from e
+        raise CannotRun(f"{config.env_id} has no vectorised version ({e})") from e
     contest.closing.callback(vec.close)
     obs, _ = vec.reset(seed=1)
     actions = np.random.default_rng(1).integers(0, vec.single_action_space.n, (64, n))  # type: ignore[attr-defined]
@@ -162,5 +162,5 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     for kind in ("threads", "processes"):
         for name, row in table.items():
             if name.endswith(kind) and name != best:
-                text += f"; {name} bring {say_ratio(row)}"
+                text += f"; {name} give {say_ratio(row)}"
     return text + "."

@@ -1,4 +1,4 @@
-"""`bench compile`: what do TorchScript and torch.compile buy over eager PyTorch, and what does their start cost?"""
+"""`bench compile`: what do TorchScript and torch.compile gain over eager PyTorch, and what does compiling cost?"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check(way: str, config: Config) -> None:
 
 @contextlib.contextmanager
 def empty_cache() -> Iterator[None]:
-    """torch keeps what it compiled; with an empty folder for that, start-up is what a first start costs."""
+    """An empty cache folder for torch, so that start-up includes compiling."""
     name = "TORCHINDUCTOR_CACHE_DIR"
     before = os.environ.get(name)
     with tempfile.TemporaryDirectory(prefix="dqnitro-compile-", ignore_cleanup_errors=True) as folder:
@@ -75,7 +75,7 @@ def update_of(way: str, config: Config, spec: EnvSpec, device: str, batch: int) 
 
 
 def bench(o: Options) -> dict[str, Any]:
-    """A forward pass for one observation and for a batch, and a whole update, each in the three ways."""
+    """A forward pass for one observation and for a batch, and a whole update: each eager, scripted and compiled."""
     config, spec = game_spec(o.game)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     config = config.replace(device=device)
@@ -97,7 +97,7 @@ def bench(o: Options) -> dict[str, Any]:
         return start
 
     starts: dict[str, float] = {}
-    columns = {"ms": "ms a call", "start_s": "start-up s", "breaks_even_calls": "calls until it has paid"}
+    columns = {"ms": "ms per call", "start_s": "start-up s", "breaks_even_calls": "calls to break even"}
     title = f"the {o.game} network, eager and compiled, on the {'GPU' if device == 'cuda' else 'CPU'}"
     with Contest(o, title, "samples/s", "eager for the same work", columns) as contest:
         contest.closing.enter_context(empty_cache())
@@ -125,7 +125,7 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
         names = [n for n, row in table.items() if row["work"] == what]
         best = fastest(table, names)
         if best.startswith(EAGER) or not sure(table[best]):
-            parts.append(f"{what}: eager is as fast as any")
+            parts.append(f"{what}: nothing is measurably faster than eager")
         else:
             parts.append(f"{what}: {best.split(',')[0]} {say_ratio(table[best])}")
     return "; ".join(parts) + "."

@@ -22,7 +22,7 @@ from dqnitro.lab.interleave import interleave, timed_rate
 
 OURS, ALE, ENVPOOL = "AtariVec", "AtariVectorEnv", "EnvPool"
 ALLOWED = "independent"  # AtariVec, one environment for each thread
-# paddles and joysticks, quiet and busy screens, 2K to 8K cartridges
+# paddles and joysticks, simple and busy screens, 2K to 8K cartridges
 GAMES = ("pong", "breakout", "space_invaders", "seaquest", "beam_rider", "qbert", "enduro", "ms_pacman", "freeway",
          "asterix", "montezuma_revenge", "boxing")  # fmt: skip
 TABLE_HEAD = "| game | threads | AtariVec steps/s | AtariVectorEnv steps/s | EnvPool steps/s | vs the faster peer |"
@@ -53,7 +53,7 @@ def ale(game: str, num_envs: int, threads: int) -> Any:
 
 
 def envpool(game: str, num_envs: int, threads: int) -> Any:
-    """EnvPool at the same options; raises ImportError where it is not installed."""
+    """EnvPool with the same options; raises ImportError if it is not installed."""
     import envpool as pool  # type: ignore[import-not-found]
 
     return pool.make(
@@ -86,7 +86,7 @@ def racer(env: Any, num_envs: int, seeded: bool) -> Racer:
 
 
 def independent(game: str, num_envs: int, threads: int) -> Racer:
-    """What the machine allows: environments that share nothing, one for each thread, at the same time."""
+    """The most that the machine allows: environments that share nothing, one per thread, all at once."""
     share = max(1, num_envs // threads)
     parts = [racer(ours(game, share, 1), share, seeded=True) for _ in range(threads)]
 
@@ -167,7 +167,7 @@ def bench_console(
 def race(
     game: str, num_envs: int, counts: Sequence[int], rounds: int, seconds: float, skipped: dict[str, str]
 ) -> dict[int, Rates]:
-    """Everybody with every number of threads, in the same rounds: rates by threads and name."""
+    """All contenders with every number of threads, in the same rounds: rates by threads and name."""
     racers: dict[tuple[int, str], Racer] = {}
     for count in counts:
         racers |= {(count, name): one for name, one in contenders(game, num_envs, count, skipped).items()}
@@ -184,7 +184,7 @@ def race(
 
 
 def _scaling_row(game: str, threads: int, single: Rates, many: Rates) -> dict[str, Any]:
-    """How many times as fast as with one thread: each contender, and `ALLOWED` to `AtariVec` with one thread."""
+    """Speed relative to one thread: each contender, and `ALLOWED` relative to `AtariVec` with one thread."""
     times = {name: ratio_interval(many[name], single[name])._asdict() for name in single if name in many}
     times[ALLOWED] = ratio_interval(many[ALLOWED], single[OURS])._asdict()
     return {"game": game, "threads": threads, "times": times}
@@ -228,7 +228,7 @@ def _geomeans(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as Markdown tables; only what was measured, and why something was not."""
+    """The result as Markdown tables, with the reasons for what was not measured."""
     lines = [TABLE_HEAD, "| --- | --- | --- | --- | --- | --- |"]
     for r in result["rows"]:
         rates = [f"{r['rates'][name]:,.0f}" if name in r["rates"] else "-" for name in (OURS, ALE, ENVPOOL)]
@@ -237,7 +237,7 @@ def table(result: dict[str, Any]) -> str:
     for threads, g in result["geomean"].items():
         lines.append(f"| **geometric mean** | {threads} | | | | **{_times(g)} (n={g['n']} games)** |")
     if result["scaling"]:
-        lines += ["", "Times the speed with one thread:", "", SCALING_HEAD, "| --- | --- | --- | --- | --- | --- |"]
+        lines += ["", "Speed relative to one thread:", "", SCALING_HEAD, "| --- | --- | --- | --- | --- | --- |"]
         means = [{"game": "**geometric mean**", "threads": t, "times": g} for t, g in result["scaling_geomean"].items()]
         for r in result["scaling"] + means:
             cells = [_times(r["times"].get(name)) for name in (OURS, ALE, ENVPOOL, ALLOWED)]

@@ -1,6 +1,6 @@
-"""A contest: contenders are built, take turns in rounds, and end as one table with a verdict for this machine.
+"""A contest: contenders are built and take turns in rounds; the result is a table with a verdict for this machine.
 
-A contender that cannot run here stays in the result with the reason. Every row says what it is compared with: another row,
+A contender that cannot run here stays in the result with the reason. Every row names its reference: another row,
 measured in the same rounds.
 """
 
@@ -14,28 +14,28 @@ from typing import Any
 from dqnitro.errors import ConfigError
 from dqnitro.lab.interleave import compare, interleave, timed_rate
 
-Step = Callable[[], float]  # does some work and returns how much it was
-Rate = Callable[[float], float]  # works for about that many seconds and returns the amount a second
+Step = Callable[[], float]  # does some work and returns its amount
+Rate = Callable[[float], float]  # works for about this many seconds and returns the amount per second
 
 
 class CannotRun(Exception):
-    """Why a contender is listed without a figure."""
+    """A contender cannot run here; the message says why."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What every benchmark is told."""
+    """The options of every benchmark."""
 
     game: str = "pong"
     rounds: int = 5
     seconds: float = 0.5  # of one contender in one round
-    only: tuple[str, ...] = ()  # contenders with one of these words in their name; empty: all
+    only: tuple[str, ...] = ()  # contenders whose name contains one of these words; empty: all
     progress: Callable[[str], None] = lambda text: None
 
 
 @dataclass
 class Contest:
-    """Collects contenders, then `run` measures them. Use it as a context: what contenders opened is closed at the end."""
+    """Collects contenders, then `run` measures them. Use it in a `with` statement, which closes what contenders opened."""
 
     options: Options
     title: str
@@ -56,7 +56,7 @@ class Contest:
         self.closing.close()
 
     def add(self, name: str, make: Callable[[], Step], versus: str, warm_up: int = 2, **extra: Any) -> None:
-        """A contender by its step. The first steps touch fresh memory, so some are made before anything is timed."""
+        """A contender by its step. The first steps touch fresh memory, so some run before anything is timed."""
 
         def make_rate() -> Rate:
             step = make()
@@ -88,11 +88,11 @@ class Contest:
         return self._extra[name]
 
     def run(self, verdict: Callable[[Mapping[str, dict[str, Any]]], str]) -> dict[str, Any]:
-        """Measure everybody in turns; the result without what the command adds (machine, date, ...)."""
+        """Measure all contenders in turns; the result lacks what the command adds (machine, date, ...)."""
         o = self.options
         for word in o.only:
             if not any(word.lower() in name.lower() for name in self._names):
-                raise ConfigError(f"--only {word}: no contender has that name", f"there are {', '.join(self._names)}")
+                raise ConfigError(f"--only {word}: no contender has that name", f"contenders: {', '.join(self._names)}")
         rates: dict[str, list[float]] = {name: [] for name in self._rates}
         for r, name, rate in interleave(self._rates, o.rounds, o.seconds):
             rates[name].append(rate)
@@ -117,7 +117,7 @@ def fastest(table: Mapping[str, dict[str, Any]], names: list[str] | None = None)
 
 
 def sure(row: Mapping[str, Any]) -> bool:
-    """Does the interval of the ratio leave out 1?"""
+    """Does the interval of the ratio exclude 1?"""
     return row["low"] > 1.0 or row["high"] < 1.0
 
 
@@ -129,13 +129,13 @@ def ratio_text(row: Mapping[str, Any]) -> str:
 
 
 def say_ratio(row: Mapping[str, Any]) -> str:
-    """`1.42x [1.38, 1.45]`, or that it cannot be told apart from 1."""
+    """`1.42x [1.38, 1.45]`, with a remark if it may be 1."""
     text = ratio_text(row)
     return text if sure(row) else f"{text}, which is within the noise"
 
 
 def gpu() -> str:
-    """The GPU's name for torch; CannotRun with the reason where there is none."""
+    """torch's name for the GPU; CannotRun with the reason if there is none."""
     import torch
 
     if not torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""`bench copies`: what does a batch cost on its way from NumPy to torch, and from the host to the GPU?"""
+"""`bench copies`: what does it cost to move a batch from NumPy to torch, and from the host to the GPU?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dqnitro.lab.bench.workload import game_spec, make_batch, observations
 from dqnitro.learn.learner import Learner
 
 BATCH = 32
-REPEAT = 20  # calls between two looks at the clock: sharing memory takes less time than reading it
+REPEAT = 20  # calls between two readings of the clock: sharing memory takes less time than reading the clock
 NAIVE, SHARED = "torch.tensor of a list", "from_numpy, shared"
 PAGEABLE, BESIDE = "to GPU, pageable", "update, then pageable copy"
 
@@ -36,7 +36,7 @@ def on_cpu(spec: EnvSpec) -> dict[str, Callable[[], Step]]:
 
     def naive() -> torch.Tensor:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says how slow this is, which is the point here
+            warnings.simplefilter("ignore")  # it warns that this is slow, which is the point here
             return torch.tensor(rows)
 
     ready = torch.empty((BATCH, *spec.obs_shape), dtype=torch.float32)
@@ -52,7 +52,7 @@ def on_cpu(spec: EnvSpec) -> dict[str, Callable[[], Step]]:
 
 
 def to_gpu(spec: EnvSpec) -> dict[str, Callable[[], Step]]:
-    """From the host to the card, alone: each call waits until the data has arrived."""
+    """From the host to the GPU, nothing else: each call waits until the data has arrived."""
     host = torch.from_numpy(observations(spec, BATCH))
 
     def make(source: Callable[[], torch.Tensor], non_blocking: bool) -> Step:
@@ -86,7 +86,7 @@ def to_gpu(spec: EnvSpec) -> dict[str, Callable[[], Step]]:
 
 
 def beside_updates(config: Config, spec: EnvSpec) -> dict[str, Callable[[], Step]]:
-    """What the notes changed: the next batch travels while the card still works on this one."""
+    """The change in the notes: the next batch is copied while the GPU still works on this one."""
 
     def make(pinned: bool) -> Step:
         device = gpu()
@@ -111,8 +111,8 @@ def beside_updates(config: Config, spec: EnvSpec) -> dict[str, Callable[[], Step
 def bench(o: Options) -> dict[str, Any]:
     config, spec = game_spec(o.game)
     megabytes = observations(spec, BATCH).nbytes / 1e6
-    title = f"a batch of {BATCH} observations of {o.game} ({megabytes:.2f} MB) on its way"
-    columns = {"gb_per_s": "GB/s", "us": "microseconds a batch"}
+    title = f"a batch of {BATCH} observations of {o.game} ({megabytes:.2f} MB) copied"
+    columns = {"gb_per_s": "GB/s", "us": "microseconds per batch"}
     with Contest(o, title, "observations/s", "the first row of its kind", columns) as contest:
         groups = {NAIVE: on_cpu(spec), PAGEABLE: to_gpu(spec), BESIDE: beside_updates(config, spec)}
         for ref, group in groups.items():
@@ -121,14 +121,14 @@ def bench(o: Options) -> dict[str, Any]:
         result = contest.run(verdict)
     for name, row in result["table"].items():
         row["us"] = 1e6 * BATCH / row["rate"]
-        moved = name != SHARED and row["to"] != BESIDE  # nothing moves, or far more than a copy happens
+        moved = name != SHARED and row["to"] != BESIDE  # nothing is copied, or far more than a copy happens
         row["gb_per_s"] = megabytes / 1e3 * row["rate"] / BATCH if moved else None
     return result
 
 
 def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     stack, naive = table.get("np.stack, then from_numpy"), table[NAIVE]
-    text = f"On the CPU {NAIVE} takes {1e6 * BATCH / naive['rate']:,.0f} microseconds a batch"
+    text = f"On the CPU {NAIVE} takes {1e6 * BATCH / naive['rate']:,.0f} microseconds per batch"
     if stack:
         text += f", np.stack and from_numpy are {say_ratio(stack)} as fast"
     floats = table.get("from_numpy, to float32")

@@ -15,7 +15,7 @@ BATCHES = (1, 8, 32, 128, 512)
 
 
 def bench(o: Options) -> dict[str, Any]:
-    """Two GPU rows a batch: what is on the card already, and what the loop does (observations in, actions out)."""
+    """Two GPU rows per batch: with the data already on the GPU, and as in training (observations in, actions out)."""
     config, spec = game_spec(o.game)
     network = build_network(config, spec)
 
@@ -28,13 +28,13 @@ def bench(o: Options) -> dict[str, Any]:
 
         def step() -> float:
             with torch.no_grad():
-                on_card(torch.from_numpy(host).to("cuda")).squeeze(-1).argmax(1).cpu()  # .cpu() waits for the card
+                on_card(torch.from_numpy(host).to("cuda")).squeeze(-1).argmax(1).cpu()  # .cpu() waits for the GPU
             return float(batch)
 
         return step
 
     title = f"forward pass of the {o.game} network ({sum(p.numel() for p in network.parameters()):,} parameters)"
-    with Contest(o, title, "observations/s", "the CPU at the same batch", {"ms": "ms a pass"}) as contest:
+    with Contest(o, title, "observations/s", "the CPU at the same batch", {"ms": "ms per pass"}) as contest:
         for batch in BATCHES:
             cpu = f"CPU, batch {batch}"
             contest.add(cpu, lambda b=batch: there("cpu", b), cpu, batch=batch)
@@ -53,10 +53,10 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     copies = {r["batch"]: r for n, r in table.items() if n.startswith("GPU with")}
     if not copies:
         if gain <= 1.0:
-            return f"No GPU here; the CPU judges most observations a second one by one ({cpu[small]:,.0f} a second)."
+            return f"No GPU here; the CPU evaluates most observations a second one by one ({cpu[small]:,.0f} a second)."
         return (
-            f"No GPU here; on the CPU a batch of {large} judges {gain:.1f}x as many observations a second as a batch of {small}, "
-            "so let one pass choose for several environments."
+            f"No GPU here; on the CPU a batch of {large} evaluates {gain:.1f}x as many observations a second as a batch "
+            f"of {small}, so choose the actions of several environments in one pass."
         )
     wins = [b for b, row in sorted(copies.items()) if row["low"] > 1.0]
     if not wins:
@@ -64,5 +64,5 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     best = max(copies, key=lambda b: copies[b]["ratio"])
     start = f"The GPU pays from batch {wins[0]} on, copies included (batch {best}: {say_ratio(copies[best])})"
     if wins[0] > small:
-        return f"{start}; smaller batches are quicker on the CPU, so few environments may play there."
+        return f"{start}; smaller batches are faster on the CPU, so with few environments act there."
     return f"{start}: play and train on it."

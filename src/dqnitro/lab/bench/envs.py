@@ -1,4 +1,4 @@
-"""`bench envs`: which environment part steps fastest here, and how much do more environments bring?"""
+"""`bench envs`: which environment backend is fastest here, and what do more environments gain?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Step, fastest, say_ratio
 
-# part -> what people know it as
+# backend -> its usual name
 PARTS = {
     "wrappers": "serial wrappers",
     "gym-sync": "gym Sync",
@@ -24,7 +24,7 @@ COUNTS = (1, 4, 8)
 
 
 def stepper(envs: Envs, seed: int = 0) -> Step:
-    """Steps with random actions; new games are part of the time, as in training, but the tick of a reset counts no step."""
+    """Steps with random actions; starting new games takes time, as in training, but a reset counts no step."""
     n = envs.spec.n_envs
     actions = np.random.default_rng(seed).integers(0, envs.spec.n_actions, (64, n))
     envs.reset()
@@ -40,7 +40,7 @@ def stepper(envs: Envs, seed: int = 0) -> Step:
 
 
 def open_part(contest: Contest, config: Config, part: str, n: int) -> Envs:
-    """The part, closed with the contest; CannotRun where it does not play this game."""
+    """The backend, closed with the contest; CannotRun if it cannot play this game."""
     from dqnitro.envs import atari_game, make_envs
 
     if part in ("ale", "console") and atari_game(config.env_id) is None:

@@ -1,4 +1,4 @@
-"""Other people's DQN at the textbook settings, for a comparison in one process: same game, same wrappers, same batch."""
+"""DQN of other libraries at the textbook settings, compared in one process: same game, same wrappers, same batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CAPACITY = 5_000
 
 
 def wrapped_env(game: str, seed: int) -> Any:
-    """The same wrapped game for everybody."""
+    """The same wrapped game for all contenders."""
     from dqnitro.envs.atari import make_atari_env
     from dqnitro.envs.serial import SeededGames
 
@@ -24,7 +24,7 @@ def wrapped_env(game: str, seed: int) -> Any:
 
 
 def ours(config: Config) -> Callable[[float], float]:
-    """Samples a second of our loop, environment steps and all."""
+    """Samples a second of our loop, environment steps included."""
     import torch
 
     from dqnitro.run.inline import loop, make_agent
@@ -36,7 +36,7 @@ def ours(config: Config) -> Callable[[float], float]:
         ticks = loop(agent)
         while next(ticks).updates < 5:
             pass
-        threads = torch.get_num_threads()  # as the config wants it: the others must not be made to share that
+        threads = torch.get_num_threads()  # set by the config; it must not affect the other contenders
 
     def step() -> float:
         before = agent.clock.updates
@@ -86,7 +86,7 @@ def stable_baselines3(game: str) -> Callable[[float], float]:
 
 
 def single_file_loop(game: str) -> Callable[[float], float]:
-    """A single-file loop in the manner of CleanRL: NumPy ring of whole stacks, eager torch, Adam, one update a step."""
+    """A single-file loop in the style of CleanRL: NumPy ring of whole stacks, eager torch, Adam, one update per step."""
     import torch
     from torch import nn
     from torch.nn import functional as F

@@ -28,7 +28,7 @@ GAME_STEPS = 500
 
 
 class NaiveList:
-    """The first replay everybody writes: a list of (state, action, reward, next state, done), states as float32 stacks."""
+    """The first replay that most people write: a list of (state, action, reward, next state, done), states as float32 stacks."""
 
     def __init__(self, capacity: int, spec: EnvSpec) -> None:
         self._items: list[tuple[np.ndarray, int, float, np.ndarray, bool]] = []
@@ -57,7 +57,7 @@ class NaiveList:
 
 
 class Arrays:
-    """Preallocated arrays of whole stacks, state and next state apart: the notes' memory-efficient buffer, and SB3's."""
+    """Preallocated arrays of whole stacks, state and next state separate: the memory-efficient buffer of the notes, and of SB3."""
 
     def __init__(self, capacity: int, spec: EnvSpec, dtype: Any) -> None:
         shape = (capacity, *spec.obs_shape)
@@ -98,7 +98,7 @@ def contenders() -> dict[str, Callable[[int, EnvSpec], Any]]:
 
 
 class Stream:
-    """A game without a game: fresh stacks, each one frame further than the last, and an end every GAME_STEPS."""
+    """A made-up game: stacks that advance by one frame per step, and an end every GAME_STEPS."""
 
     def __init__(self, spec: EnvSpec) -> None:
         rng = np.random.default_rng(0)
@@ -124,7 +124,7 @@ class Stream:
 
 
 def how_many(spec: EnvSpec) -> int:
-    """As many as the naive list can hold in the budget: more make the reading sharper."""
+    """As many transitions as the naive list can hold in the budget: more make the measurement more precise."""
     naive = 2 * 4 * float(np.prod(spec.obs_shape)) + 300
     return int(min(MOST, max(LEAST, BUDGET / naive)))
 
@@ -156,7 +156,7 @@ def fill(make: Callable[[int, EnvSpec], Any], spec: EnvSpec, n: int) -> tuple[An
 def measure(name: str, spec: EnvSpec, n: int, seconds: float) -> dict[str, float]:
     """Fill one replay with n transitions in this process: bytes, additions and samples a second."""
     make = contenders()[name]
-    small, _ = fill(make, spec, 64)  # what the first call loads and allocates once is not the replay's
+    small, _ = fill(make, spec, 64)  # one-time loading and allocation do not count
     small.sample(BATCH, np.random.default_rng(0), 1.0)
     del small
     before = resident()
@@ -179,22 +179,22 @@ def in_fresh_process(name: str, spec: EnvSpec, n: int, seconds: float) -> dict[s
 
 
 def bench(o: Options) -> dict[str, Any]:
-    """A rate is transitions per GiB, so that more is better as everywhere; bytes stand beside it."""
+    """The rate is transitions per GiB, so that more is better, as elsewhere; bytes have their own column."""
     import psutil
 
     from dqnitro.lab.bench.workload import game_spec
 
     _, spec = game_spec(o.game)
     n = how_many(spec)
-    columns = {"bytes": "bytes a transition", "adds_per_s": "additions/s", "samples_per_s": "samples/s"}
+    columns = {"bytes": "bytes per transition", "adds_per_s": "additions/s", "samples_per_s": "samples/s"}
     found: dict[str, list[dict[str, float]]] = {}
 
     def turns(name: str) -> Rate:
         if name == "arrays of byte stacks" and spec.obs_dtype != np.uint8:
-            raise CannotRun(f"observations of {o.game} are no bytes")
+            raise CannotRun(f"observations of {o.game} are not bytes")
         need = n * 8.0 * float(np.prod(spec.obs_shape)) * 1.2
         if "float" in name and need > psutil.virtual_memory().available:
-            raise CannotRun(f"{need / 2**30:.1f} GiB are not free")
+            raise CannotRun(f"it needs {need / 2**30:.1f} GiB of free memory")
 
         def turn(seconds: float) -> float:
             found.setdefault(name, []).append(in_fresh_process(name, spec, n, seconds))
@@ -221,7 +221,7 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     row, ref = table[best], table[NAIVE]
     million = 1e6 * row["bytes"] / 2**30
     return (
-        f"Use {best}: {row['bytes']:,.0f} bytes a transition against {ref['bytes']:,.0f} of the {NAIVE}, {row['ratio']:.1f}x as many "
+        f"Use {best}: {row['bytes']:,.0f} bytes per transition against {ref['bytes']:,.0f} of the {NAIVE}, {row['ratio']:.1f}x as many "
         f"in the same memory (a million take {million:.1f} GiB), at {row['samples_per_s'] / ref['samples_per_s']:.1f}x its samples a second."
     )
 

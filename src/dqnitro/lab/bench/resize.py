@@ -24,7 +24,7 @@ def screens(game: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
     name = atari_game(game)
     if name is None:
-        raise ConfigError(f"bench resize shrinks Atari screens, got --game {game}", "leave --game at pong")
+        raise ConfigError(f"bench resize needs an Atari game, got --game {game}", "leave --game at pong")
     env, rng = AtariFrames(name), np.random.default_rng(0)
     env.reset(seed=0)
     grey, codes = [], []
@@ -50,7 +50,7 @@ def opencv(method: str) -> Resize:
 
 
 def pillow(method: str) -> Resize:
-    from PIL import Image  # comes with other packages of ours, not by itself
+    from PIL import Image  # installed as a dependency of other packages
 
     how = Image.Resampling[method.upper()]
     return lambda grey, _: np.stack([np.asarray(Image.fromarray(g).resize((SIZE, SIZE), how)) for g in grey])
@@ -77,7 +77,7 @@ def ours(lut: np.ndarray, height: int) -> Resize:
 
 
 def bench(o: Options) -> dict[str, Any]:
-    """One thread for everybody: in training the other cores have work of their own."""
+    """One thread for each contender: in training the other cores are busy."""
     import cv2
     import torch
 
@@ -94,7 +94,7 @@ def bench(o: Options) -> dict[str, Any]:
         OURS: lambda: ours(lut, grey.shape[1]),
     }
     columns = {"max_difference": f"largest difference to {REFERENCE}", "mean_difference": "mean difference"}
-    title = f"{grey.shape[1]}x{grey.shape[2]} screens of {o.game} to {SIZE}x{SIZE}, one thread, {SCREENS} a call"
+    title = f"{grey.shape[1]}x{grey.shape[2]} screens of {o.game} to {SIZE}x{SIZE}, one thread, {SCREENS} per call"
     threads = cv2.getNumThreads(), torch.get_num_threads()
     with Contest(o, title, "pictures/s", REFERENCE, columns) as contest:
         cv2.setNumThreads(1)

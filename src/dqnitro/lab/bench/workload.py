@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def game_spec(game: str) -> tuple[Config, EnvSpec]:
-    """The textbook config of a game, and what its environment looks like."""
+    """The textbook config of a game, and the spec of its environment."""
     from dqnitro.envs import make_envs
 
     config = recipes.baseline(game)
@@ -29,7 +29,7 @@ def game_spec(game: str) -> tuple[Config, EnvSpec]:
 
 
 def observations(spec: EnvSpec, batch: int, seed: int = 0) -> np.ndarray:
-    """Made-up observations: the arithmetic does not ask what is in them."""
+    """Made-up observations: the speed does not depend on their content."""
     rng = np.random.default_rng(seed)
     if spec.obs_dtype == np.uint8:
         return rng.integers(0, 256, (batch, *spec.obs_shape), dtype=np.uint8)
@@ -61,7 +61,7 @@ def update_step(learner: Learner, batch: Batch) -> Step:
 
 
 def forward_step(forward: Callable[[torch.Tensor], torch.Tensor], obs: torch.Tensor) -> Step:
-    """One pass without a graph; returns the observations it judged."""
+    """One pass without gradients; returns the number of observations."""
 
     def step() -> float:
         with torch.no_grad():
@@ -73,6 +73,6 @@ def forward_step(forward: Callable[[torch.Tensor], torch.Tensor], obs: torch.Ten
 
 
 def settle(device_type: str) -> None:
-    """A GPU answers before it has worked; without this a benchmark times the queue."""
+    """Wait for the GPU: its calls return before the work is done, and a benchmark would only time the queue."""
     if device_type == "cuda":
         torch.cuda.synchronize()
