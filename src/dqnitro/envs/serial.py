@@ -79,6 +79,11 @@ class SerialEngine:
         self._ended = np.zeros(len(self._envs), np.bool_)
         self._actions = np.zeros(len(self._envs), np.int64)
 
+    @property
+    def envs(self) -> list[Any]:
+        """The environments that are stepped one after the other, with all their wrappers."""
+        return self._envs
+
     def begin(self, games: np.ndarray, actions: Sequence[np.ndarray]) -> np.ndarray:
         obs = np.empty((len(self._envs), *self.obs_shape), self.obs_dtype)
         self._ended[:] = False

@@ -105,7 +105,7 @@ def no_reshape(agent: Any) -> None:
     from dqnitro.envs.wrappers import Warp
 
     (part,) = parts_of(agent.envs)  # the backend `wrappers` is never split into groups
-    for env in part.engine._envs:
+    for env in part.engine.envs:
         while not isinstance(env, Warp):
             env = env.env
         setattr(env, "observation", _cut(env.size))  # noqa: B010 - a method is replaced on purpose
