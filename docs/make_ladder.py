@@ -2,6 +2,7 @@
 
 import pathlib
 import sys
+import textwrap
 from collections.abc import Sequence
 
 from dqnitro.parsing import Interval, number, text
@@ -9,6 +10,7 @@ from dqnitro.report.formatting import Say, duration, game_name, rate, spread, ti
 from dqnitro.report.lab_page import machine_words
 from dqnitro.report.read_result import Result, read_sources
 from dqnitro.report.sections.ladder import SAME_LEARNING, Rung, rungs_of, top
+from dqnitro.report.sources import ARTICLE, BLOG, BOOK, SENTENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "ladder.md"
@@ -17,11 +19,20 @@ BEGIN = """\
 
 # The ladder: what each rung bought
 
-From the textbook DQN upwards, one named change on top of the other, beside what the notes reported on their machines (their figures are
-quoted as they stand: another game setup, another machine, another counting of frames). Promises: `exact` is the same run bit for bit, `close`
-the same but for rounding, `learning` changes learning itself. A step is one decision of the agent.
+From the textbook DQN upwards, one named change on top of the other, compared with the figures of the notes.
+
+{sources}
+
+The figures of the notes are quoted unchanged: they come from another machine, another setup of the game and another way to
+count frames.
+
+Promises: `exact` is the same run bit for bit, `close` the same except for rounding, and `learning` changes learning itself.
+A step is one decision of the agent.
 """
-NOTHING = "No ladder is stored in results/ yet: `dqnitro ladder pong --out results/ladder-pong.json` makes one, this script the page.\n"
+NOTHING = (
+    "No ladder is stored in results/ yet: `dqnitro ladder pong --out results/ladder-pong.json` measures one, "
+    "and this script writes the page.\n"
+)
 COLUMNS = "| rung | steps/s | gain | × baseline | samples/step | time to solve | promise | the notes |"
 
 
@@ -33,7 +44,13 @@ def render(paths: Sequence[pathlib.Path]) -> str:
     """The whole document."""
     _, results = read_sources(list(paths))
     parts = [_ladder(r) for r in results if r.kind == "ladder"]
-    return "\n".join([BEGIN, *(parts or [NOTHING])])
+    linked = {k: f"[{s.title}]({s.url})" for k, s in (("book", BOOK), ("blog", BLOG), ("article", ARTICLE))}
+    return "\n".join([BEGIN.format(sources=_wrapped(SENTENCE.format(**linked))), *(parts or [NOTHING])])
+
+
+def _wrapped(text: str) -> str:
+    """Lines of at most 120 columns; a link's address is never broken."""
+    return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
 
 
 def _ladder(result: Result) -> str:
@@ -46,7 +63,7 @@ def _ladder(result: Result) -> str:
         f"## {where}", "", f"`{result.command}`", "",
         f"{when(result.date)}, commit {result.commit}{turns} ([{result.path.name}](../results/{result.path.name})).", "",
         *_headlines(rungs), COLUMNS, "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |", *map(_row, measured), "",
-        *_footnote(measured), "What each of them does, and when it hurts:", "", *map(_words, [r for r in rungs if r.name != "baseline"]), "",
+        *_footnote(measured), "What each rung does, and when it hurts:", "", *map(_words, [r for r in rungs if r.name != "baseline"]), "",
     ]  # fmt: skip
     skipped = [r for r in rungs if not r.measured]
     if skipped:
@@ -85,7 +102,10 @@ def _row(r: Rung) -> str:
 def _footnote(measured: Sequence[Rung]) -> list[str]:
     if not any(r.row.get("equal_ratio") is False for r in measured):
         return []
-    return ["† not the baseline's samples per step: part of the speed is that less is learned per step.", ""]
+    return [
+        "† Trains other samples per step than the baseline: part of the speed comes from learning less per step.",
+        "",
+    ]
 
 
 def _skipped(r: Rung) -> str:

@@ -62,8 +62,8 @@ def test_profile_writes_a_trace_and_says_what_to_try(tmp_path):
     [
         (["bench", "devise"], "unknown benchmark 'devise'; hint: did you mean device"),
         (["bench", "device", "--rounds", "0"], "--rounds must be at least 1"),
-        (["bench", "learn", "--only", "x"], "--only is not for bench learn"),
-        (["bench", "device", *QUICK, "--only", "tpu"], "--only tpu: no contender has that name; hint: there are CPU"),
+        (["bench", "learn", "--only", "x"], "bench learn does not take --only"),
+        (["bench", "device", *QUICK, "--only", "tpu"], "--only tpu: no contender has that name; hint: contenders: CPU"),
         (["bench", "resize", *QUICK], "shrinks Atari screens, got --game CartPole-v1"),
         (["bench", "copies", "--game", "pongg"], "unknown game or environment 'pongg'"),
         (["bench", "device", *QUICK, "--only", "batch 8", "--out", "/proc/none/x"], "cannot write /proc/none/x"),

@@ -120,7 +120,7 @@ def test_train_then_runs_then_play_then_resume(tmp_path):
     assert len(json.loads(out)["evaluation"]["scores"]) == 5
     code, out, err = run("train", "--resume", "r", "--steps", "500", "--no-video", cwd=tmp_path)
     assert code == 0, err
-    assert "stopped at --steps" in out and "resume  dqnitro train --resume r" in out
+    assert "stopped by --steps after" in out and "resume  dqnitro train --resume r" in out
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -38,7 +38,7 @@ def test_ladder_prints_the_table_and_keeps_the_result(capsys, elsewhere):
         " ~ " not in rows[2]
     )  # as many samples a step as the baseline; test_climbing sees the mark where there are fewer
     assert "not measured: channels-last: there is no convolution" in out and "\x1b" not in out
-    assert "with learning unchanged:" in out and "in all:" in out and "% of the time" in out
+    assert "with learning unchanged:" in out and "with all rungs:" in out and "% of the time" in out
     (file,) = (elsewhere / "ladders").glob("CartPole-v1-*.json")
     assert f"written to {file.relative_to(elsewhere)}" in err
     stored = json.loads(file.read_text())
@@ -171,11 +171,11 @@ def test_the_page_shows_what_every_command_wrote(capsys, monkeypatch, tmp_path):
         (["ladder", "--n-env", "2"], "unknown option --n-env; hint: did you mean --n-envs"),
         (["sweep"], "required: setting"),
         (["sweep", "envz"], "cannot sweep 'envz'; hint: did you mean envs"),
-        (["sweep", "envs"], "a sweep needs an end for its runs; hint: --minutes M or --steps N"),
+        (["sweep", "envs"], "a sweep needs a limit for its runs; hint: give --minutes M or --steps N"),
         (["sweep", "envs", "--seeds", "0"], "--seeds must be at least 1"),
         (["sweep", "n-envs", "2", "--n-envs", "2"], "n-envs is swept and given as an option too"),
         (["ablate", "costs"], "unknown recipe 'costs'"),
-        (["ablate", "baseline"], "recipe baseline climbs no rungs"),
+        (["ablate", "baseline"], "recipe baseline uses no rungs"),
         (["tune", "--recipe", "baseline"], "recipe 'baseline' cannot be tuned; hint: these can: auto, fast"),
         (["tune", "--rounds", "2"], "--rounds must be at least 4, got 2"),
         (["compare", "x"], "the following arguments are required"),

@@ -171,9 +171,9 @@ def test_the_block_shows_every_seed(tmp_path):
     [
         (["train", "pong", "--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["train", "pong", "--seeds", "2", "--at-once", "0"], "--at-once must be at least 1, got 0"),
-        (["train", "pong", "--at-once", "2"], "--at-once goes with --seeds"),
+        (["train", "pong", "--at-once", "2"], "--at-once needs --seeds"),
         (["train", "--seeds", "2"], "no game was given"),
-        (["train", "--resume", "r", "--seeds", "2"], "--seeds does not go with --resume"),
+        (["train", "--resume", "r", "--seeds", "2"], "--seeds cannot be used with --resume"),
         (["train", "pong", "--seeds", "2", "--run-dir", "/proc/none"], "cannot write the folder /proc/none"),
         (["sweep", "envs", "--seeds", "0", "--steps", "5"], "--seeds must be at least 1, got 0"),
     ],

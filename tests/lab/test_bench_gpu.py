@@ -45,7 +45,7 @@ class Machines:
 
 def made(game, n, device):
     if n > 64:
-        raise CannotRun("the card is full")
+        raise CannotRun("the GPU is full")
     return Machines(n)
 
 
@@ -188,7 +188,7 @@ def test_a_mean_over_games_has_an_interval_of_its_own():
         (["gpu", "--machines", "0,4"], "--machines must be numbers like 1,2, got '0,4'"),
         (["gpu", "--machines", "many"], "--machines must be numbers like 1,2, got 'many'"),
         (["gpu", "--games", "pong,CartPole-v1"], "--games CartPole-v1: not an Atari game"),
-        (["device", "--machines", "4"], "--machines is not for bench device"),
+        (["device", "--machines", "4"], "bench device does not take --machines"),
         (["console", "--threads", "x"], "--threads must be numbers like 1,2, got 'x'"),
     ],
 )

@@ -228,7 +228,7 @@ def test_replay_verdict_follows_the_figures():
     }  # fmt: skip
     said = bench_replay.verdict(table)
     assert (
-        "Use frames: 50 bytes a transition against 1,000" in said
+        "Use frames: 50 bytes per transition against 1,000" in said
         and "20.0x as many" in said
         and "4.0x its samples" in said
     )

@@ -37,7 +37,7 @@ def test_a_real_difference_is_called_real(tmp_path):
     assert r["difference"].mean == pytest.approx(8, abs=2.5) and r["difference"].low > 0 and r["p_value"] < 1e-4
     assert "the difference is real, b is higher" in r["verdict"] and "a is higher" in r["sentences"][1]
     assert r["window_steps"] == [9000, 12000] and r["runs"][0]["scores"].n == 31  # the last quarter of what both have
-    assert "several seeds a side" in r["sentences"][2]
+    assert "several seeds per side" in r["sentences"][2]
 
 
 def test_noise_is_called_noise(tmp_path):
@@ -101,5 +101,5 @@ def test_a_folder_of_seeds_is_a_side(tmp_path):
     assert compare.compare_runs(str(tmp_path / "a"), str(tmp_path / "b"))["values"]
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "seeds.json").write_text("{}")
-    with pytest.raises(ConfigError, match="holds no run yet; hint: its seeds have not begun"):
+    with pytest.raises(ConfigError, match="has no runs yet; hint: none of its seeds has started"):
         compare.read_side(str(tmp_path / "c"))

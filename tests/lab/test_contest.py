@@ -35,7 +35,7 @@ def test_every_row_is_compared_with_its_own_reference():
 
 def test_what_cannot_run_is_listed_with_the_reason():
     def no_gpu():
-        raise CannotRun("there is no card")
+        raise CannotRun("there is no GPU")
 
     def missing():
         raise ImportError("No module named 'x'")
@@ -45,7 +45,7 @@ def test_what_cannot_run_is_listed_with_the_reason():
         contest.add_rate("b", no_gpu, "a")
         contest.add_rate("c", missing, "a")
         result = run(contest)
-    assert result["skipped"] == {"b": "there is no card", "c": "not installed here (No module named 'x')"}
+    assert result["skipped"] == {"b": "there is no GPU", "c": "not installed here (No module named 'x')"}
     assert list(result["table"]) == ["a"]
 
 
@@ -72,7 +72,7 @@ def test_only_keeps_references_and_refuses_names_that_nobody_has():
 
     assert list(run(fill(("BIG",)))["table"]) == ["a", "big fish"]
     assert built == ["a", "big fish"]  # the other one is not even built
-    with pytest.raises(ConfigError, match="--only bird: no contender has that name; hint: there are a, big fish"):
+    with pytest.raises(ConfigError, match="--only bird: no contender has that name; hint: contenders: a, big fish"):
         run(fill(("bird",)))
 
 

@@ -104,7 +104,7 @@ def test_headlines_say_how_far_up_it_goes_and_what_did_not_pay(monkeypatch):
     fake_race.use(monkeypatch, speed)
     lines = climbing.headlines(climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=4)["rows"])
     assert lines[0].startswith("with learning unchanged: 3.00x") and lines[0].endswith("at fused-adam")
-    assert lines[1].startswith("in all: 12.00x") and lines[1].endswith("at four-steps-per-update")
+    assert lines[1].startswith("with all rungs: 12.00x") and lines[1].endswith("at four-steps-per-update")
     assert lines[2].endswith(": three-step")
 
 

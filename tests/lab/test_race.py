@@ -114,7 +114,7 @@ class Failing(Steady):
 
     def rate(self, seconds):
         if self.turns == 1:
-            raise RuntimeError("the card fell off the bus\nand more")
+            raise RuntimeError("the GPU fell off the bus\nand more")
         return super().rate(seconds)
 
     def close(self):
@@ -137,7 +137,7 @@ def test_who_fails_in_a_turn_is_out_and_the_others_go_on():
     bad = Failing(3.0)
     r = make_race(a=Steady(1.0), bad=bad, b=Steady(2.0))
     assert r.run(4, 0.1) == {"a": [1.0] * 4, "b": [2.0] * 4}
-    assert r.skipped == {"bad": "failed while it ran: the card fell off the bus"} and bad.closed and r.rounds == 4
+    assert r.skipped == {"bad": "failed while running: the GPU fell off the bus"} and bad.closed and r.rounds == 4
 
 
 def test_a_racer_that_breaks_while_it_warms_up_is_closed():
@@ -172,7 +172,7 @@ def test_building_stops_at_half_of_the_minutes(monkeypatch):
     r = make_race(minutes=10.0, a=Steady(1.0))
     assert r.build("in time", config()) is not None
     r._begin -= 400
-    assert r.build("late", config()) is None and "give more minutes" in r.skipped["late"]
+    assert r.build("late", config()) is None and "give more --minutes" in r.skipped["late"]
     r.close()
 
 

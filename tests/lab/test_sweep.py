@@ -33,7 +33,7 @@ def test_unknown_settings_and_values_are_one_line():
         sweep.parse_values("n_envs", ["1.5"])
     with pytest.raises(ConfigError, match="on or off"):
         sweep.parse_values("double", ["maybe"])
-    with pytest.raises(ConfigError, match="no values for learning_rate"):
+    with pytest.raises(ConfigError, match="no values were given for learning_rate"):
         sweep.parse_values("learning_rate", [])
     with pytest.raises(ConfigError, match="needs an end"):
         sweep.sweep("CartPole-v1", "n_envs", [1])

@@ -13,7 +13,7 @@ import pytest
 
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.seeds.allocation import CARD_BYTES, ROOM, Room, replay_bytes, share
+from dqnitro.seeds.allocation import GPU_BYTES, USABLE, Room, replay_bytes, share
 from dqnitro.seeds.folder import SeedsFolder, is_seeds, seed_range
 from dqnitro.seeds.launcher import Team, last_words
 from dqnitro.seeds.summary import STOPPED, all_facts, last_progress, seed_facts, spread
@@ -53,9 +53,9 @@ def test_no_more_at_a_time_than_fit_into_memory():
     )
     main = share(PONG, 8, Room(16, 4e9))
     assert main.at_once == 1 and "memory" in main.why
-    card = share(PONG.replace(device="cuda"), 8, Room(16, LARGE, 2.5 * (CARD_BYTES + need) / ROOM))
-    assert card.at_once == 2 and "GPU" in card.why
-    # the replay is on the card, so it does not count in main memory
+    gpu = share(PONG.replace(device="cuda"), 8, Room(16, LARGE, 2.5 * (GPU_BYTES + need) / USABLE))
+    assert gpu.at_once == 2 and "GPU" in gpu.why
+    # the replay is on the GPU, so it does not count in main memory
     assert share(PONG.replace(device="cuda"), 8, Room(16, 12e9, LARGE)).at_once == 8
 
 

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
 
         return train_seeds(args)
     if args.at_once is not None:
-        raise ConfigError("--at-once goes with --seeds", "`dqnitro train pong --seeds 8 --at-once 2`")
+        raise ConfigError("--at-once needs --seeds", "`dqnitro train pong --seeds 8 --at-once 2`")
     result = _resume(args) if args.resume else _start(args)
     facts = result.to_dict()
     assert result.run_dir is not None
