@@ -23,11 +23,11 @@ From the textbook DQN upwards, one named change on top of the other, compared wi
 
 {sources}
 
-The figures of the notes are quoted unchanged: they come from another machine, another setup of the game and another way to
-count frames.
+The figures of the notes are quoted unchanged: they come from another machine, another setup of the game and another
+way to count frames.
 
-Promises: `exact` is the same run bit for bit, `close` the same except for rounding, and `learning` changes learning itself.
-A step is one decision of the agent.
+Promises: `exact` is the same run bit for bit, `close` the same except for rounding, and `learning` changes learning
+itself. A step is one decision of the agent.
 """
 NOTHING = (
     "No ladder is stored in results/ yet: `dqnitro ladder pong --out results/ladder-pong.json` measures one, "

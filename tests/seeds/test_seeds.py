@@ -68,7 +68,7 @@ def test_seeds_that_cannot_be():
     assert list(seed_range(5, 3)) == [5, 6, 7]
     with pytest.raises(ConfigError, match="--seeds must be at least 1, got 0"):
         seed_range(1, 0)
-    with pytest.raises(ConfigError, match="hint: begin with a smaller --seed"):
+    with pytest.raises(ConfigError, match="hint: start with a smaller --seed"):
         seed_range(2**31 - 2, 3)
 
 
@@ -176,7 +176,7 @@ def test_what_was_asked_for_is_read_back(tmp_path):
     assert is_seeds(f.path) and not is_seeds(tmp_path) and SeedsFolder.read(f.path) == f
     g = f.changed({"max_steps": 200}, 1)
     assert SeedsFolder.read(f.path) == g and g.config.max_steps == 200 and g.at_once == 1
-    with pytest.raises(ConfigError, match="gamma cannot change on resume"):
+    with pytest.raises(ConfigError, match="gamma cannot be changed on resume"):
         f.changed({"gamma": 0.5}, 1)
     with pytest.raises(ConfigError, match="is not empty; hint: --resume"):
         folder(tmp_path)

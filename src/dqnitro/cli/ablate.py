@@ -69,5 +69,6 @@ def show(result: dict[str, Any]) -> None:
     if is_cost:
         print(verdict(result["rows"]))
     print(
-        f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn, 95% intervals over rounds; {result['notes']['replay']}"
+        f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn, 95% intervals over rounds; "
+        f"{result['notes']['replay']}"
     )

@@ -1,7 +1,7 @@
 """Command-line options from the Config's fields: one source for types, help and checks.
 
-argparse instead of a larger library: bad input must give one line with the nearest names, and `--help` must answer in a tenth
-of a second.
+argparse instead of a larger library: bad input must give one line with the nearest names, and `--help` must answer in a
+tenth of a second.
 """
 
 from __future__ import annotations

@@ -20,10 +20,10 @@ Examples
   dqnitro ladder --solved runs/pong-baseline-s1-.. time to solve, from runs that solved the game
   dqnitro ladder --json --out results/ladder-2-cores.json
 
-All rungs take a turn in every round, so a machine that slows down slows all of them. FPS is steps (decisions) per second.
-A row includes the rungs above it. `~` marks rungs that change the number of samples trained per step: part of their
-speed comes from learning less. Time to solve is measured (from the runs given), projected (the same steps at this speed)
-or unknown (-).
+All rungs take a turn in every round, so a machine that slows down slows all of them. FPS is steps (decisions) per
+second. A row includes the rungs above it. `~` marks rungs that change the number of samples trained per step: part of
+their speed comes from learning less. Time to solve is measured (from the runs given), projected (the same steps at this
+speed) or unknown (-).
 Exit codes: 0 done, 1 unexpected failure, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete rounds are kept).
 """
 
@@ -112,7 +112,8 @@ def show(result: dict[str, Any]) -> None:
     print()
     print(f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn; 95% intervals over rounds")
     print(
-        "ΔFPS and Δtime: compared with the baseline; rung alone: with the row below it; ~ changes the samples trained per step"
+        "ΔFPS and Δtime: compared with the baseline; rung alone: with the row below it; "
+        "~ changes the samples trained per step"
     )
     print("↓ slower than the baseline by design; · measured in its place, then removed: later rungs do not build on it")
     print(n["replay"])

@@ -20,8 +20,8 @@ Examples
   dqnitro profile pong --n-envs 16 --double       any setting, as for `dqnitro train`
   dqnitro profile pong --json --out profile.json
 
-A few hundred steps run twice: timed (the tree and the shares), and under torch's profiler (the trace and the top operations).
-Open the trace in https://ui.perfetto.dev or chrome://tracing.
+A few hundred steps run twice: timed (the tree and the shares), and under torch's profiler (the trace and the top
+operations). Open the trace in https://ui.perfetto.dev or chrome://tracing.
 Exit codes: 0 measured, 1 unexpected failure, 2 bad input, 130 Ctrl-C.
 """
 
@@ -71,7 +71,8 @@ def show(r: dict[str, Any]) -> None:
     from dqnitro.lab.profile import tree_lines
 
     print(
-        f"{r['game']}, recipe {r['recipe']}: {r['steps_per_s']:,.0f} steps/s, {r['updates']:,} updates in {r['steps']:,} steps\n"
+        f"{r['game']}, recipe {r['recipe']}: {r['steps_per_s']:,.0f} steps/s, "
+        f"{r['updates']:,} updates in {r['steps']:,} steps\n"
     )
     print("where a step's time goes")
     for line in tree_lines(r["tree"]):

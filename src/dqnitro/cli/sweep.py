@@ -21,8 +21,8 @@ Examples
   dqnitro sweep learning-rate 1e-4 5e-4 --game CartPole-v1 --steps 20_000
   dqnitro sweep double --game CartPole-v1 --minutes 0.5     on and off; also names, as in `sweep network`
 
-SETTING is envs, steps, batch, stack or any option of `dqnitro train`. Equal time favours fast settings, equal steps favour
-settings that learn more from each step: the table and the file show both.
+SETTING is envs, steps, batch, stack or any option of `dqnitro train`. Equal time favours fast settings, equal steps
+favour settings that learn more from each step: the table and the file show both.
 Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete runs are kept).
 """
 

@@ -28,7 +28,8 @@ Examples
   dqnitro train pong --seeds 8                         seeds 1 to 8: medians, ranges, intervals
   dqnitro train --resume runs/pong-auto-s1-8-...       finish the seeds that are not done
 
-Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
+Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a
+checkpoint).
 With --seeds a seed that fails does not stop the others; its exit code is returned once all have ended.
 """
 

@@ -1,4 +1,6 @@
-"""What `train`, `train --seeds` and the process of one seed share: the config that was asked for, and what follows training."""
+"""What `train`, `train --seeds` and the process of one seed share: the config that was asked for, and what follows
+training.
+"""
 
 from __future__ import annotations
 

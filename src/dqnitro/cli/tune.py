@@ -33,9 +33,9 @@ Examples
 Measured are each exact or close rung, torch threads, console threads and the runner. On a GPU that includes device and
 hybrid, with and without groups of environments; they are `alike`: the same experiment with other random numbers. More
 environments, more steps per update and larger batches change learning: they are measured for comparison, never chosen.
-A change is chosen only if its whole 95% interval is faster, and all chosen changes are measured again together. The choice
-and its evidence are kept in dqnitro/tuned.json in your configuration folder (or in $DQNITRO_TUNED); `auto` and `fast` use
-it from then on, and `dqnitro env` says so.
+A change is chosen only if its whole 95% interval is faster, and all chosen changes are measured again together. The
+choice and its evidence are kept in dqnitro/tuned.json in your configuration folder (or in $DQNITRO_TUNED); `auto` and
+`fast` use it from then on, and `dqnitro env` says so.
 Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (nothing is changed).
 """
 
@@ -108,7 +108,8 @@ def show(result: dict[str, Any]) -> None:
                 print(f"  not measured: {r['knob']} {r['value']}: {r['why']}")
         print(f"  {gain_text(found['gain'])}" + (f": {', '.join(found['turned'])}" if found["turned"] else "") + "\n")
     print(
-        f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn, 95% intervals over rounds; {result['notes']['replay']}"
+        f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn, 95% intervals over rounds; "
+        f"{result['notes']['replay']}"
     )
     if "file" in result:
         print(f"kept in {result['file']}: `auto` and `fast` use it from now on; `dqnitro tune --forget` undoes this")

@@ -1,4 +1,6 @@
-"""`dqnitro ablate`: a recipe without one rung at a time; `ablate cost`: the baseline without one piece of work at a time."""
+"""`dqnitro ablate`: a recipe without one rung at a time; `ablate cost`: the baseline without one piece of work at a
+time.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What to try next, given where the time goes, and the most it could gain.
 
-No rung is known by name here: a rung is applied to the config, and the settings it changes tell which part of a step gets cheaper.
+No rung is known by name here: a rung is applied to the config, and the settings it changes tell which part of a step
+gets cheaper.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def lightens(rung: Rung, config: Config) -> set[str]:
     for name, (lighter, helps) in SETTINGS.items():
         old, new = getattr(config, name, None), getattr(after, name, None)
         if old != new and helps(old, new):
-            # Fewer updates with proportionally larger batches train as many samples per step: only optimiser steps are saved.
+            # Fewer updates with proportionally larger batches train as many samples per step: only optimiser steps are
+            # saved.
             grown = name == "steps_per_update" and as_many_samples
             parts |= {"optimiser"} if grown else set(lighter)
     for wrapper in after.wrappers:

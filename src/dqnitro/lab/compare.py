@@ -1,8 +1,9 @@
 """`dqnitro compare`: is the difference between two runs (or two groups of runs) real, or noise?
 
-Scores are compared over games that ended in the same window of steps, speeds over equal intervals of time. The interval of the
-difference tells how large it is, a rank test whether it could be chance; only if both agree is it called real. With one run per
-side the answer is about these two runs; for the effect of a recipe give several seeds per side, and each run counts once.
+Scores are compared over games that ended in the same window of steps, speeds over equal intervals of time. The interval
+of the difference tells how large it is, a rank test whether it could be chance; only if both agree is it called real.
+With one run per side the answer is about these two runs; for the effect of a recipe give several seeds per side, and
+each run counts once.
 """
 
 from __future__ import annotations
@@ -180,7 +181,8 @@ def caveats(sides: Sequence[Side]) -> list[str]:
     out = []
     if any(len(s.runs) == 1 for s in sides):
         out.append(
-            "one run per side: this is about these runs; for the effect of a setting give several seeds per side (A,B,C D,E,F)"
+            "one run per side: this is about these runs; "
+            "for the effect of a setting give several seeds per side (A,B,C D,E,F)"
         )
     machines = {(r.machine.get("cpu"), r.machine.get("cores"), r.machine.get("gpu")) for s in sides for r in s.runs}
     if len(machines) > 1:

@@ -47,7 +47,9 @@ def rung_names(config: Config, wanted: Sequence[str] | None, same_learning: bool
 
 
 def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
-    """Build every rung that can run. One that cannot is listed with the reason, and the next rung builds on the one before it."""
+    """Build every rung that can run. One that cannot is listed with the reason, and the next rung builds on the one
+    before it.
+    """
     stands = [Stand(BASELINE, base, (), None)]
     if race.build(BASELINE, base) is None:
         raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")

@@ -1,7 +1,7 @@
 """`dqnitro profile`: a few hundred steps of a run, once timed and once under torch's profiler.
 
-The figures come from the first pass: the profiler slows down every small operation, so spans with many of them would look too
-large. The second pass gives the trace, the top operations, and the share of copies in each span.
+The figures come from the first pass: the profiler slows down every small operation, so spans with many of them would
+look too large. The second pass gives the trace, the top operations, and the share of copies in each span.
 """
 
 from __future__ import annotations

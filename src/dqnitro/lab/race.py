@@ -1,7 +1,7 @@
 """Training agents that take turns in one process: the basis of ladder, ablate and tune.
 
-A racer is built once, before anything is timed: environments, compiled code, and a replay filled by random play. In its turns
-it only trains on. All racers take a turn in every round, so a machine that slows down slows all of them.
+A racer is built once, before anything is timed: environments, compiled code, and a replay filled by random play. In its
+turns it only trains on. All racers take a turn in every round, so a machine that slows down slows all of them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ def measuring_config(config: Config) -> Config:
 
 
 NOTES = {
-    "replay": f"measured with a replay of {CAPACITY:,} transitions, {FILL_STEPS} of them from random play before the clock starts",
+    "replay": (
+        f"measured with a replay of {CAPACITY:,} transitions, "
+        f"{FILL_STEPS} of them from random play before the clock starts"
+    ),
     "epsilon": "measured with the exploration at the end of a run, when nearly every step asks the network",
     "fps": "steps (decisions) a second; a step is frame_skip console frames",
 }
@@ -205,7 +208,9 @@ class Race:
         return self._end - time.perf_counter()
 
     def build(self, name: str, config: Config, change: Change | None = None) -> Racer | None:
-        """A racer, or None with the reason in `skipped`. The first is always built; the others only in the first half of the time."""
+        """A racer, or None with the reason in `skipped`. The first is always built; the others only in the first half
+        of the time.
+        """
         spent = time.perf_counter() - self._begin
         if self.racers and spent > self.minutes * 30 > 0:
             self.skipped[name] = f"building the others took half of --minutes {self.minutes:g}; give more --minutes"
@@ -219,7 +224,8 @@ class Race:
         return self.racers[name]
 
     def run(self, rounds: int, seconds: float, fewest: int = 3) -> dict[str, list[float]]:
-        """Rates by name, one per round. Fewer rounds and shorter turns if the minutes do not suffice; a signal ends it early.
+        """Rates by name, one per round. Fewer rounds and shorter turns if the minutes do not suffice; a signal ends it
+        early.
 
         A racer that fails in a turn is dropped, with the reason in `skipped`.
         """

@@ -35,7 +35,9 @@ QUARTERS = (0.25, 0.5, 0.75, 1.0)
 
 
 def find_setting(name: str, values: Sequence[str]) -> str:
-    """The config field that a name on the command line means. `envs` with numbers is their number, with names the backend."""
+    """The config field that a name on the command line means. `envs` with numbers is their number, with names the
+    backend.
+    """
     field = name.replace("-", "_").removeprefix("__")
     if field == "envs" and any(v in CHOICES["envs"] for v in values):
         return "envs"

@@ -1,7 +1,8 @@
 """Time to solve: measured by runs that solved the game, or projected to rungs that leave learning unchanged.
 
-`exact` and `close` rungs change how long a step takes, not how many steps are needed. So the steps of solved runs hold for every
-row that learns in the same way, and dividing them by the speed of the row gives its time. A `learning` rung needs its own runs.
+`exact` and `close` rungs change how long a step takes, not how many steps are needed. So the steps of solved runs hold
+for every row that learns in the same way, and dividing them by the speed of the row gives its time. A `learning` rung
+needs its own runs.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _changed_by(promises: tuple[str, ...]) -> frozenset[str]:
 
 
 def learning_key(config: Config) -> str:
-    """The settings that decide how a config learns. Configs with equal keys need the same number of steps, up to chance."""
+    """The settings that decide how a config learns. Configs with equal keys need the same number of steps, up to
+    chance.
+    """
     speed_only = _changed_by(("exact", "close")) - _changed_by(("learning",))
     facts = {k: v for k, v in config.to_dict().items() if k not in NOT_LEARNING and k not in speed_only}
     return json.dumps(facts, sort_keys=True)
@@ -90,7 +93,9 @@ def read_solved(path: pathlib.Path) -> Solved:
 
 
 def add_times(rows: Sequence[dict[str, Any]], stands: Mapping[str, Any], solved: Sequence[Solved]) -> None:
-    """Fill in `solve` of each row: measured if runs have its config and this machine, projected if they only learn alike."""
+    """Fill in `solve` of each row: measured if runs have its config and this machine, projected if they only learn
+    alike.
+    """
     if not solved:
         return
     from dqnitro.host import machine

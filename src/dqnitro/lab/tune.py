@@ -1,7 +1,7 @@
 """`dqnitro tune`: finds the fastest variant of a recipe on this machine that keeps learning unchanged.
 
-First every change (a `Knob`) is measured alone against the recipe as it is. Then the changes that were faster beyond doubt are
-combined and measured again: the best of many is partly luck, so only the second measurement decides.
+First every change (a `Knob`) is measured alone against the recipe as it is. Then the changes that were faster beyond
+doubt are combined and measured again: the best of many is partly luck, so only the second measurement decides.
 """
 
 from __future__ import annotations
@@ -104,7 +104,9 @@ def _thread_knobs(config: Config) -> list[Knob]:
 
 
 def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
-    """Other runners: processes with slack 0 (bit for bit the same run) and those of a GPU; one group of environments for hybrid."""
+    """Other runners: processes with slack 0 (bit for bit the same run) and those of a GPU; one group of environments
+    for hybrid.
+    """
     if config.act_device != "same":
         return [], {}
     out, why_not = [], {}

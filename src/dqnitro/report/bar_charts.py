@@ -1,4 +1,6 @@
-"""Bars with intervals, and parts of a whole in rows: the charts of the lab's results, as dictionaries that bars.js draws."""
+"""Bars with intervals, and parts of a whole in rows: the charts of the lab's results, as dictionaries that bars.js
+draws.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ def promise_color(promise: str) -> str:
 
 
 def time_stacks(title: str, parts: Mapping[str, tuple[Mapping[str, float], float | None]]) -> Chart | None:
-    """Where the time of a step goes, one row per contender: (shares, steps a second). Only shares if a speed is unknown."""
+    """Where the time of a step goes, one row per contender: (shares, steps a second). Only shares if a speed is
+    unknown.
+    """
     speeds = [speed for _, speed in parts.values()]
     if speeds and all(speeds):
         fastest = max(s for s in speeds if s)

@@ -1,7 +1,7 @@
 """Data to charts: plain dictionaries that page.js draws. No chart knows about runs beyond the columns it is given.
 
-Three kinds: `xy` (curves and dots over one of several x axes), `stack` (bars of parts that make a whole), `strip` (single values
-with their mean and interval). A chart without data is None, and the page says why.
+Three kinds: `xy` (curves and dots over one of several x axes), `stack` (bars of parts that make a whole), `strip`
+(single values with their mean and interval). A chart without data is None, and the page says why.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Series:
 
 
 def downsample(values: Sequence[float], limit: int, between: int = 0) -> list[int]:
-    """Indices to show: at most `limit` (at least 4 + between), among them the first, the last, the extremes of every stretch,
-    and `between` more of it at equal distances.
+    """Indices to show: at most `limit` (at least 4 + between), among them the first, the last, the extremes of every
+    stretch, and `between` more of it at equal distances.
 
     Averages would hide what a reader looks for in a curve: the best game, the spike of the loss.
     """
@@ -90,7 +90,8 @@ def running_mean(values: Sequence[float], window: int) -> list[float]:
 def xy(title: str, series: Sequence[Series], axes: Mapping[str, str] = X_AXES, **options: Any) -> Chart | None:
     """Curves over the x axes that all series share.
 
-    Options: marks [{y, label}], scale ("log"), zero (y starts at 0), until {axis: x} (how far an axis reaches at least).
+    Options: marks [{y, label}], scale ("log"), zero (y starts at 0), until {axis: x} (how far an axis reaches at
+    least).
     """
     drawn = [s for s in (one.to_dict() for one in series) if s["y"]]
     if not drawn:

@@ -1,7 +1,7 @@
 """Sections to one HTML file that needs no network. Every function here returns markup that is already escaped.
 
-Only our own script may run: a policy in the head names its hash, so markup that slipped through would not be executed, and no
-address can be fetched.
+Only our own script may run: a policy in the head names its hash, so markup that slipped through would not be executed,
+and no address can be fetched.
 """
 
 from __future__ import annotations

@@ -125,7 +125,9 @@ def _big_numbers(runs: Sequence[Run], results: Sequence[Result]) -> list[tuple[s
 
 
 def _of_seeds(runs: Sequence[Run], seconds: Sequence[float]) -> list[tuple[str, str, str]]:
-    """Runs that differ only in their seed: the median, not the luckiest; a run that was not solved counts as slower than all others."""
+    """Runs that differ only in their seed: the median, not the luckiest; a run that was not solved counts as slower
+    than all others.
+    """
     whole = sorted(seconds) + [math.inf] * (len(runs) - len(seconds))
     median = statistics.median(whole)
     spread = f"{duration(min(seconds))} to {duration(max(seconds))}"
@@ -158,7 +160,8 @@ def _runs(runs: Sequence[Run], path: pathlib.Path) -> list[tuple[str, str, h.Htm
         name, title = f"learning-{i + 1}", f"Learning {game_name(game)}"
         several = any(len(g.runs) > 1 for g in mine)
         note = (
-            f"Runs that differ only in their seed are one curve. {WHAT_BANDS_ARE} After a run is solved, its curve keeps its last value."
+            f"Runs that differ only in their seed are one curve. {WHAT_BANDS_ARE} "
+            "After a run is solved, its curve keeps its last value."
             if several
             else "One curve per run."
         )

@@ -58,7 +58,9 @@ class Result:
 
 
 def read_sources(paths: list[pathlib.Path]) -> tuple[list[Run], list[Result]]:
-    """Runs and results in the order given. A folder is a run or several seeds; a file is a result or a run's stored summary."""
+    """Runs and results in the order given. A folder is a run or several seeds; a file is a result or a run's stored
+    summary.
+    """
     runs: list[Run] = []
     results: list[Result] = []
     for path in dict.fromkeys(paths):

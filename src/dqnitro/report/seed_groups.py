@@ -15,8 +15,8 @@ from dqnitro.report.charts import X_AXES, Chart, running_mean, short
 from dqnitro.report.formatting import plural
 
 GRID = 160  # points of a mean over runs
-# With at least this many seeds a band is the interval of the mean. With fewer the interval would be honest but useless (with two
-# seeds, nine times their distance to either side), so the band then goes from the lowest to the highest.
+# With at least this many seeds a band is the interval of the mean. With fewer the interval would be honest but useless
+# (with two seeds, nine times their distance to either side), so the band then goes from the lowest to the highest.
 MANY = 5
 # Student's t for 95% with 4, 5, ... degrees of freedom. A percentile bootstrap of this few values claims too much.
 STUDENT = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
@@ -66,8 +66,8 @@ def _differences(run: Run, alike: Sequence[Run]) -> list[str]:
 def band(lines: Sequence[Line], held: Sequence[bool] | None = None) -> dict[str, list[float]] | None:
     """Mean over lines on a common grid, with a band where there are several (WHAT_BANDS_ARE).
 
-    A held line keeps its last value (a run that was solved and stopped). Otherwise the mean ends with the first line that ends:
-    a mean over the remaining lines would jump.
+    A held line keeps its last value (a run that was solved and stopped). Otherwise the mean ends with the first line
+    that ends: a mean over the remaining lines would jump.
     """
     pairs = [(line, h) for line, h in zip(lines, held or [False] * len(lines), strict=True) if len(line[0]) > 1]
     if not pairs:

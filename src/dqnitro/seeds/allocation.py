@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from dqnitro.config import Config
 
-# Cores that a run needs to be worth starting in parallel with others. With hybrid one core plays while another feeds the GPU.
+# Cores that a run needs to be worth starting in parallel with others. With hybrid one core plays while another feeds
+# the GPU.
 CORES_EACH = {"inline": 1, "processes": 2, "hybrid": 2, "device": 1}
 PROCESS_BYTES = 1 << 30  # torch, the console and the network, in main memory
 GPU_BYTES = 3 << 30  # CUDA itself, the networks and the memory of an update, on the GPU

@@ -58,8 +58,8 @@ class Team:
 
     def _start(self, seed: int) -> None:
         with self._log(seed).open("ab") as log:
-            # A session of its own: Ctrl-C in a terminal goes to whole groups, and a second one would end it before it has saved.
-            # Its standard input is never written to; it closes when this process is gone, however it went.
+            # A session of its own: Ctrl-C in a terminal goes to whole groups, and a second one would end it before it
+            # has saved. Its standard input is never written to; it closes when this process is gone, however it went.
             process = subprocess.Popen(
                 self._command(seed), stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._environment,
                 start_new_session=True,
@@ -67,7 +67,9 @@ class Team:
         self.members[seed] = Member(seed, process)
 
     def stop(self, number: int) -> None:
-        """Send the signal to all processes and start no more. On the first signal they save; on the second they end at once."""
+        """Send the signal to all processes and start no more. On the first signal they save; on the second they end at
+        once.
+        """
         self.waiting = []
         for seed in self.running:
             self.members[seed].process.send_signal(number)

@@ -22,8 +22,8 @@ TAIL_BYTES = 8192  # of metrics.jsonl: some lines
 def spread(values: Sequence[float], of: int | None = None) -> dict[str, Any] | None:
     """Median, range, and the 95% interval of the mean.
 
-    `of` seeds were requested; those without a value count as slower than all others. So the median is known only if more than half
-    have a value, and there is no interval of the fast ones alone, which would flatter.
+    `of` seeds were requested; those without a value count as slower than all others. So the median is known only if
+    more than half have a value, and there is no interval of the fast ones alone, which would flatter.
     """
     if not values:
         return None

@@ -21,8 +21,8 @@ BATCHES = (32, 256)
 def autocast_step(learner: Learner, batch: Batch, dtype: torch.dtype) -> Step:
     """An update as tutorials write it: the loss under autocast, and for float16 a scaler around backward and step.
 
-    The rung `bfloat16` does more (the target network kept in bfloat16, the scale of the pixels folded into the weights): the
-    difference between the two rows shows its effect.
+    The rung `bfloat16` does more (the target network kept in bfloat16, the scale of the pixels folded into the
+    weights): the difference between the two rows shows its effect.
     """
     kind = learner.device.type
     scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)

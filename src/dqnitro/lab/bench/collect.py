@@ -1,7 +1,7 @@
 """`bench collect`: threads or processes for collecting experience from Python environments, or neither?
 
-Every contender hands the same thing to this process: observations, actions, rewards and ends as arrays, and all of it is
-received (a benchmark that never reads its futures measures how fast work can be handed out).
+Every contender hands the same thing to this process: observations, actions, rewards and ends as arrays, and all of it
+is received (a benchmark that never reads its futures measures how fast work can be handed out).
 """
 
 from __future__ import annotations

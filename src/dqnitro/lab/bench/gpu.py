@@ -1,8 +1,8 @@
-"""`bench gpu`: how fast a GPU plays and learns. Console frames a second over games and numbers of consoles, the latency of a
-vector step, samples learned a second, and (gpu_training.py) both at once.
+"""`bench gpu`: how fast a GPU plays and learns. Console frames a second over games and numbers of consoles, the latency
+of a vector step, samples learned a second, and (gpu_training.py) both at once.
 
-Everything is timed by the GPU's own clock, between two events around many launches, and counted where it happens: a console
-whose next game is being started plays no frame and counts none.
+Everything is timed by the GPU's own clock, between two events around many launches, and counted where it happens: a
+console whose next game is being started plays no frame and counts none.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def make_machines(game: str, n: int, device: torch.device) -> Any:
 
 
 def steps_together(n: int) -> int:
-    """Vector steps between two checks for consoles that need a new game. Starting a game takes a hundred frames and runs in
-    parallel: in that time few consoles make many quick steps, and many consoles a few slow ones.
+    """Vector steps between two checks for consoles that need a new game. Starting a game takes a hundred frames and
+    runs in parallel: in that time few consoles make many quick steps, and many consoles a few slow ones.
     """
     return max(8, min(64, 32_768 // n))
 
@@ -137,7 +137,8 @@ def learner_config(batch: int, double: bool, how: str) -> Config:
     """The Nature network of 2015, one output layer and one-step returns, with `auto`'s ring."""
     wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *HOW[how])
     base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
-    # The updates owed after one vector step are drawn together. Twelve rings of this size fit on most GPUs, and none into a cache.
+    # The updates owed after one vector step are drawn together. Twelve rings of this size fit on most GPUs, and none
+    # into a cache.
     base = base.replace(steps_per_update=base.n_envs / MOST_TOGETHER, replay_capacity=100_000)
     return base.replace(batch_size=batch, double=double, dueling=False, n_step=1, wrappers=wrappers)
 

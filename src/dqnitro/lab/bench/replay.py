@@ -1,7 +1,7 @@
 """`bench replay`: how many transitions fit into the memory, in each replay and in those that tutorials write?
 
-Every turn is a fresh process, so that nothing a predecessor left in the allocator is counted: it fills a replay to the brim and
-reads how much its resident memory (RSS) grew. Adding and sampling are timed on the way.
+Every turn is a fresh process, so that nothing a predecessor left in the allocator is counted: it fills a replay to the
+brim and reads how much its resident memory (RSS) grew. Adding and sampling are timed on the way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ GAME_STEPS = 500
 
 
 class NaiveList:
-    """The first replay that most people write: a list of (state, action, reward, next state, done), states as float32 stacks."""
+    """The first replay that most people write: a list of (state, action, reward, next state, done), states as float32
+    stacks.
+    """
 
     def __init__(self, capacity: int, spec: EnvSpec) -> None:
         self._items: list[tuple[np.ndarray, int, float, np.ndarray, bool]] = []
@@ -57,7 +59,9 @@ class NaiveList:
 
 
 class Arrays:
-    """Preallocated arrays of whole stacks, state and next state separate: the memory-efficient buffer of the notes, and of SB3."""
+    """Preallocated arrays of whole stacks, state and next state separate: the memory-efficient buffer of the notes, and
+    of SB3.
+    """
 
     def __init__(self, capacity: int, spec: EnvSpec, dtype: Any) -> None:
         shape = (capacity, *spec.obs_shape)

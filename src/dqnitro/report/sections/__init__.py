@@ -1,6 +1,7 @@
 """The sections of a page: one module for each kind of result.
 
-A module has `title(result)` and `section(result, name, heading)`: a chart, a table, a sentence and the command that repeats it.
+A module has `title(result)` and `section(result, name, heading)`: a chart, a table, a sentence and the command that
+repeats it.
 """
 
 from __future__ import annotations

@@ -86,7 +86,8 @@ def _note(result: Result, measured: Sequence[Rung], skipped: Sequence[Rung]) -> 
     left = f" {plural(len(skipped), 'rung')} could not run here, for the reasons below." if skipped else ""
     different = any(r.row.get("equal_ratio") is False for r in measured)
     ratio = (
-        " Where samples/step is marked, it differs from the baseline's: part of that speed comes from learning less per step."
+        " Where samples/step is marked, it differs from the baseline's: "
+        "part of that speed comes from learning less per step."
         if different
         else ""
     )
