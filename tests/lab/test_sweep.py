@@ -35,7 +35,7 @@ def test_unknown_settings_and_values_are_one_line():
         sweep.parse_values("double", ["maybe"])
     with pytest.raises(ConfigError, match="no values were given for learning_rate"):
         sweep.parse_values("learning_rate", [])
-    with pytest.raises(ConfigError, match="needs an end"):
+    with pytest.raises(ConfigError, match="needs a limit"):
         sweep.sweep("CartPole-v1", "n_envs", [1])
 
 

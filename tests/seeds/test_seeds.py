@@ -178,7 +178,7 @@ def test_what_was_asked_for_is_read_back(tmp_path):
     assert SeedsFolder.read(f.path) == g and g.config.max_steps == 200 and g.at_once == 1
     with pytest.raises(ConfigError, match="gamma cannot be changed on resume"):
         f.changed({"gamma": 0.5}, 1)
-    with pytest.raises(ConfigError, match="is not empty; hint: --resume"):
+    with pytest.raises(ConfigError, match="is not empty; hint: continue it with --resume"):
         folder(tmp_path)
     for text in ("", "[]", "{}", '{"seeds": 3, "rungs": [], "at_once": 1, "config": {}, "recipe": ""}'):
         (f.path / "seeds.json").write_text(text)
