@@ -52,7 +52,7 @@ def test_stopped_resumed_and_each_the_run_it_would_have_been_alone(tmp_path, cap
     press.join()
     out, err = capsys.readouterr()
     facts = json.loads(out)
-    assert code == 130 and "every seed saves itself" in err and "\x1b" not in err
+    assert code == 130 and "every seed saves first" in err and "\x1b" not in err
     assert [r["state"] for r in facts["runs"]] == ["stopped", "stopped", "waiting"] and facts["ended"] == "SIGINT"
     assert [r["exit_code"] for r in facts["runs"]] == [130, 130, None]
     shutil.rmtree(folder / "s5" / "checkpoints")  # as if killed before its first checkpoint
@@ -131,7 +131,7 @@ def test_a_seed_that_fails_stops_nobody_and_gives_its_exit_code(monkeypatch, cap
     assert "failed" in line and "the loss became nan at update 7" in line and "one_seed" not in line
     # without seed 2: 1, 3, 4, 5 thousand and one that never came
     assert "to solve median 40 s, range 10 s to 50 s (4 of 5 seeds)" in out
-    assert "steps    median 4,000, range 1,000 to 5,000 (4 of 5 seeds) to solve it" in out
+    assert "steps    median 4,000, range 1,000 to 5,000 (4 of 5 seeds) to solve" in out
     assert "page     r/page.html" in out and "resume   dqnitro train --resume r" in out
     page = pathlib.Path("r/page.html").read_text()
     assert "4 of 4" in page and "median time to solve" in page
