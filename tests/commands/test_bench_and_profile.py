@@ -64,7 +64,7 @@ def test_profile_writes_a_trace_and_says_what_to_try(tmp_path):
         (["bench", "device", "--rounds", "0"], "--rounds must be at least 1"),
         (["bench", "learn", "--only", "x"], "bench learn does not take --only"),
         (["bench", "device", *QUICK, "--only", "tpu"], "--only tpu: no contender has that name; hint: contenders: CPU"),
-        (["bench", "resize", *QUICK], "shrinks Atari screens, got --game CartPole-v1"),
+        (["bench", "resize", *QUICK], "needs an Atari game, got --game CartPole-v1"),
         (["bench", "copies", "--game", "pongg"], "unknown game or environment 'pongg'"),
         (["bench", "device", *QUICK, "--only", "batch 8", "--out", "/proc/none/x"], "cannot write /proc/none/x"),
         (["profile", "pongg"], "unknown game or environment 'pongg'"),
