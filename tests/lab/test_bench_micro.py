@@ -238,7 +238,7 @@ def test_resize_finds_our_pixels_equal_and_others_not():
     rows = check(resize.bench(Options("pong", 2, 0.002)), "pictures/s")
     assert rows[resize.OURS]["max_difference"] == 0
     assert rows["OpenCV nearest"]["max_difference"] > rows["OpenCV nearest"]["mean_difference"] > 0
-    with pytest.raises(ConfigError, match="shrinks Atari screens"):
+    with pytest.raises(ConfigError, match="needs an Atari game"):
         resize.bench(QUICK)
 
 

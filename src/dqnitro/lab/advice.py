@@ -157,7 +157,7 @@ def advise(of: Mapping[str, float], learning: float, config: Config) -> list[dic
 
 
 def _words(what: str, share: float, can: list[str]) -> str:
-    text = f"{what}: {share:.0%} of a step, at most {at_most(share):.2f}x faster if it cost nothing; "
+    text = f"{what}: {share:.0%} of a step, at most {at_most(share):.2f}x if it cost nothing; "
     if not can:
         return text + "no rung makes it cheaper here"
     text += "try " + ", ".join(f"{n} [{RUNGS[n].promise}]" for n in can[:MOST_NAMES])
