@@ -125,7 +125,10 @@ def test_compile_verdict_follows_the_figures():
         "eager, update": row(10, work="update"), "torch.compile, update": row(20, 2.0, 1.9, 2.1, work="update"),
         "eager, forward": row(10, work="forward"), "TorchScript, forward": row(11, 1.1, 0.9, 1.3, work="forward"),
     }  # fmt: skip
-    assert compile.verdict(table) == "update: torch.compile 2.00x [1.90, 2.10]; forward: nothing is measurably faster than eager."
+    assert (
+        compile.verdict(table)
+        == "update: torch.compile 2.00x [1.90, 2.10]; forward: nothing is measurably faster than eager."
+    )
 
 
 def test_collect_leaves_no_process_behind():
