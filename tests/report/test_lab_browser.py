@@ -4,13 +4,13 @@ import pathlib
 from collections.abc import Iterator
 
 import pytest
-from report.test_result import several_runs
 
 from dqnitro.report.html import write_page
 from dqnitro.report.lab_page import render_lab
 from dqnitro.report.read_result import read_sources
 from report import fake_results
 from report.chromium import Chromium, find_chromium
+from report.test_read_result import several_runs
 
 pytestmark = pytest.mark.skipif(
     find_chromium() is None, reason="no Chromium here (Debian: apt-get install chromium; or set CHROMIUM=/path/to/it)"

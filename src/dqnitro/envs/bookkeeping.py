@@ -78,10 +78,6 @@ class Games:
         self._sent: np.ndarray | None = None
         self._closed = False
 
-    @property
-    def engine(self) -> Engine:
-        return self._engine
-
     def reset(self) -> np.ndarray:
         """Begin game 0 everywhere."""
         return self._go_to(np.zeros_like(self._game), [np.zeros(0, np.int64)] * self.spec.n_envs)
