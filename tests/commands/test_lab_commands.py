@@ -95,7 +95,7 @@ def test_sweep_shows_both_axes(capsys, elsewhere):
     ]
     assert main([*args, *SMALL]) == 0
     out = capsys.readouterr().out
-    assert "score over wall clock" in out and "score over steps" in out and "2 seeds a value" in out
+    assert "score over wall clock" in out and "score over steps" in out and "2 seeds per value" in out
     (file,) = (elsewhere / "sweeps").glob("n_envs-CartPole-v1-*.json")
     assert {(c["value"], c["seed"]) for c in json.loads(file.read_text())["curves"]} == {(1, 1), (2, 1), (1, 2), (2, 2)}
 
@@ -173,14 +173,14 @@ def test_the_page_shows_what_every_command_wrote(capsys, monkeypatch, tmp_path):
         (["sweep", "envz"], "cannot sweep 'envz'; hint: did you mean envs"),
         (["sweep", "envs"], "a sweep needs a limit for its runs; hint: give --minutes M or --steps N"),
         (["sweep", "envs", "--seeds", "0"], "--seeds must be at least 1"),
-        (["sweep", "n-envs", "2", "--n-envs", "2"], "n-envs is swept and given as an option too"),
+        (["sweep", "n-envs", "2", "--n-envs", "2"], "n-envs is swept and also given as an option"),
         (["ablate", "costs"], "unknown recipe 'costs'"),
         (["ablate", "baseline"], "recipe baseline uses no rungs"),
         (["tune", "--recipe", "baseline"], "recipe 'baseline' cannot be tuned; hint: these can: auto, fast"),
         (["tune", "--rounds", "2"], "--rounds must be at least 4, got 2"),
         (["compare", "x"], "the following arguments are required"),
         (["compare", "x", "y"], "x does not exist"),
-        (["compare", "x", "y", "--window", "5", "1"], "--window must go upwards, got 5 to 1"),
+        (["compare", "x", "y", "--window", "5", "1"], "--window needs FROM below TO, got 5 to 1"),
     ],
     ids=lambda x: " ".join(x) if isinstance(x, list) else None,
 )

@@ -58,7 +58,7 @@ def test_every_value_is_trained_with_every_seed_in_turn():
     ]
     one, two, many = result["rows"]
     assert one["state"] == two["state"] == "measured" and one["fps"].n == two["score"].n == 2
-    assert many["state"] == "skipped" and "replay_capacity 500 leaves 1 steps" in many["why"]
+    assert many["state"] == "skipped" and "replay_capacity 500 leaves only 1 steps" in many["why"]
     assert one["samples_per_step"] == pytest.approx(8 * 200 / 250, rel=0.05)
     assert {(c["value"], c["seed"]) for c in result["curves"]} == {(1, 5), (2, 5), (1, 6), (2, 6)}
     for c in result["curves"]:

@@ -154,7 +154,7 @@ def test_the_users_configuration_folder_is_the_place(monkeypatch, tmp_path):
 def test_a_place_that_cannot_be_written_is_one_line(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DQNITRO_TUNED", str(tmp_path / "file" / "tuned.json"))
-    with pytest.raises(ConfigError, match="cannot write .*; hint: DQNITRO_TUNED"):
+    with pytest.raises(ConfigError, match="cannot write .*; hint: set DQNITRO_TUNED"):
         tuned.remember("auto", "CartPole-v1", {})
 
 

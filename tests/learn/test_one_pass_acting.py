@@ -96,7 +96,7 @@ class Tape:
 
 def values(agent, obs: torch.Tensor) -> np.ndarray:
     with torch.no_grad():
-        return q_values(agent.learner.online(obs), agent.learner._atoms).numpy()
+        return q_values(agent.learner.online(obs), agent.learner.atoms).numpy()
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -112,7 +112,7 @@ def test_a_run_is_the_run_of_the_ordinary_loop_but_for_rounding(case):
         obs = slow.agent.replay.sample(16, np.random.default_rng(0), 1.0).batch.obs_tm1.contiguous()
         a, b = values(slow.agent, obs), values(fast.agent, obs)
         with torch.no_grad():
-            moved.append(np.abs(a - q_values(before(obs), slow.agent.learner._atoms).numpy()).max())
+            moved.append(np.abs(a - q_values(before(obs), slow.agent.learner.atoms).numpy()).max())
         np.testing.assert_allclose(b, a, rtol=0, atol=tolerance(config))
         assert abs((a - b).mean()) < tolerance(config) / 3
         fast.agent.learner.set_state(slow.agent.learner.get_state())
@@ -185,7 +185,7 @@ def test_it_is_refused_where_actions_are_chosen_elsewhere():
     config = recipes.baseline("CartPole-v1")
     assert rung.needs(config) is None
     assert rung.needs(config.replace(runner="processes")) == "the runner processes chooses actions elsewhere"
-    assert rung.needs(config.replace(act_device="cpu")) == "actions are chosen on cpu, with a copy of the network"
+    assert rung.needs(config.replace(act_device="cpu")) == "actions are chosen on cpu with a copy of the network"
     with pytest.raises(
         ConfigError, match="one-pass-acting is for a learner on the CPU; hint: on a GPU take cuda-graphs"
     ):
