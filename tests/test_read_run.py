@@ -4,13 +4,12 @@ import json
 import math
 import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from dqnitro.errors import CheckpointError
 from dqnitro.read_run import read_metrics, read_run
+from dqnitro.run_folder import RunFolder
 from report import fake_run
 
 
@@ -26,8 +25,11 @@ def test_a_finished_run_takes_its_totals_from_the_summary(tmp_path: pathlib.Path
 
 def test_a_running_run_takes_its_totals_from_the_last_progress(tmp_path: pathlib.Path) -> None:
     path = fake_run.make_run(tmp_path / "r", n_games=50, seconds=100)
-    fake_run.write_summary(path, "running", pid=os.getpid())
+    fake_run.write_summary(path, "running")
+    trainer = RunFolder(path)
+    trainer.lock()
     run = read_run(path)
+    trainer.unlock()
     assert run.state == "running" and run.wall_s == 100 and run.games == 49
     assert run.steps_per_s is not None and run.steps_per_s == pytest.approx(run.metrics.progress["steps"][-1] / 100)
     assert run.frames_per_s == pytest.approx(4 * run.steps_per_s)
@@ -35,17 +37,11 @@ def test_a_running_run_takes_its_totals_from_the_last_progress(tmp_path: pathlib
     assert run.mean_score == pytest.approx(sum(run.metrics.game["score"]) / 50)
 
 
-def _dead_pid() -> int:
-    return int(
-        subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True).stdout
-    )
-
-
-@pytest.mark.parametrize("pid", ["dead", None, "7", -1, True, 10**30])
-def test_running_without_its_process_is_crashed(tmp_path: pathlib.Path, pid: object) -> None:
+@pytest.mark.parametrize("pid", ["mine", None, "7", -1, True, 10**30])
+def test_running_that_no_process_holds_is_crashed(tmp_path: pathlib.Path, pid: object) -> None:
+    """Whoever has the number of the process now."""
     fake_run.write_head(tmp_path)
-    pid = _dead_pid() if pid == "dead" else pid
-    fake_run.write_summary(tmp_path, "running", pid=pid)
+    fake_run.write_summary(tmp_path, "running", pid=os.getpid() if pid == "mine" else pid)
     assert read_run(tmp_path).state == "crashed"
 
 

@@ -2,7 +2,11 @@
 
 import errno
 import json
+import os
+import pathlib
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -11,7 +15,8 @@ import torch
 import fakes_envs
 from dqnitro import checkpoint
 from dqnitro.config import Config
-from dqnitro.errors import CheckpointError, ConfigError, DivergedError
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError, StorageError
+from dqnitro.run_folder import RunFolder
 from dqnitro.session import resume, train
 
 CORRIDOR = Config(
@@ -120,7 +125,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
         real(tensors, path, *args)
 
     monkeypatch.setattr(safetensors.numpy, "save_file", full)
-    with pytest.raises(CheckpointError, match="disk of .* is full; the last good checkpoint is kept"):
+    with pytest.raises(StorageError, match="disk of .* is full; the last complete checkpoint is kept"):
         resume(tmp_path / "run", max_steps=200)
     assert checkpoint.complete(tmp_path / "run" / "checkpoints") == before
     assert not list((tmp_path / "run" / "checkpoints").glob(".tmp*"))
@@ -199,13 +204,105 @@ def test_a_folder_with_files_in_it_is_not_written_over(stored):
 
 
 def test_a_run_that_is_being_trained_is_left_alone(stored, tmp_path):
-    import os
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    other = RunFolder(run)
+    other.lock()
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+    with pytest.raises(CheckpointError, match="is being trained by another process"):
+        resume(run)
+    assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+    other.unlock()
+    assert resume(run, max_steps=200).steps == 200
 
+
+def test_a_crashed_run_can_be_resumed_whoever_has_its_process_number_now(stored, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(stored, run)
     (run / "summary.json").write_text(json.dumps({"state": "running", "pid": os.getppid()}))
-    with pytest.raises(CheckpointError, match="is being trained by process"):
-        resume(run)
+    assert RunFolder(run).state() == "crashed"
+    assert resume(run, max_steps=200).steps == 200
+
+
+def test_the_lock_goes_with_the_process_that_held_it(tmp_path):
+    code = (
+        "import pathlib, sys; from dqnitro.run_folder import RunFolder\n"
+        "folder = RunFolder(pathlib.Path(sys.argv[1])); folder.lock(); print('held', flush=True); sys.stdin.read()"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert child.stdout is not None and child.stdout.readline() == "held\n"
+    assert RunFolder(tmp_path).is_locked()
+    with pytest.raises(CheckpointError, match="another process"):
+        RunFolder(tmp_path).lock()
+    child.kill()
+    child.wait()
+    assert not RunFolder(tmp_path).is_locked()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
+def test_what_safetensors_says_of_a_disk_is_a_storage_error(number, tmp_path, monkeypatch):
+    """safetensors tells an errno in words only."""
+    import safetensors.numpy
+
+    def refuse(tensors, path, *args):
+        raise safetensors.SafetensorError(f"I/O error: something (os error {number})")
+
+    monkeypatch.setattr(safetensors.numpy, "save_file", refuse)
+    with pytest.raises(StorageError, match="the last complete checkpoint is kept") as caught:
+        train(CORRIDOR.replace(max_steps=100), tmp_path / "run")
+    assert caught.value.exit_code == 2
+    assert RunFolder(tmp_path / "run").state() == "crashed"
+
+
+SAVES = {"first": 1, "a step saved a second time": 2, "and a third time": 3}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it kills forked processes, and this system cannot fork")
+@pytest.mark.parametrize("times", SAVES.values(), ids=SAVES)
+def test_at_every_moment_of_a_save_one_complete_checkpoint_has_its_name(times, tmp_path, monkeypatch):
+    """A kill at every call that changes a name or removes something."""
+    arrays = {"learner": {"w": np.arange(6.0)}, "agent": {"x": np.ones(2)}}
+
+    def saved(folder, until=None):
+        """Save, and die at call number `until`; how many calls there were."""
+        calls = [0]
+
+        def counted(real):
+            def call(*args, **kwargs):
+                calls[0] += 1
+                if calls[0] == until:
+                    os._exit(9)  # as kill -9: nothing after it happens
+                return real(*args, **kwargs)
+
+            return call
+
+        with monkeypatch.context() as m:
+            for owner, name in ((pathlib.Path, "rename"), (pathlib.Path, "mkdir"), (shutil, "rmtree"), (os, "fsync")):
+                m.setattr(owner, name, counted(getattr(owner, name)))
+            checkpoint.save(folder / "checkpoints", 120, arrays, {})
+        return calls[0]
+
+    def before(folder):
+        for _ in range(times - 1):
+            checkpoint.save(folder / "checkpoints", 120, arrays, {})
+
+    before(tmp_path / "count")
+    total = saved(tmp_path / "count")
+    assert total >= 4
+    for moment in range(1, total + 1):
+        run = tmp_path / str(moment)
+        before(run)
+        if (child := os.fork()) == 0:
+            saved(run, until=moment)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        if times > 1 or checkpoint.complete(run / "checkpoints"):
+            loaded, manifest = checkpoint.load(run)
+            assert manifest["steps"] == 120 and np.array_equal(loaded["learner"]["w"], np.arange(6.0))
+        checkpoint.save(run / "checkpoints", 120, arrays, {})  # the next process cleans up
+        assert len(list((run / "checkpoints").iterdir())) == 1
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_with_a_checkpoint_and_the_update(tmp_path):

@@ -5,17 +5,19 @@
         manifest.json                 format, config, clock, generators, and size and checksum of every file;
                                       which arrays are compressed (`squeezed`)
 
-It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The
-previous checkpoint is deleted only after that, so a kill or a full disk at any moment leaves a good one.
+It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The one before is
+deleted only after that, so a kill or a full disk at any moment leaves a good one. A step that is saved a second time (a finished
+run that is resumed) gets a name of its own, 000123456.1, and never takes the place of a folder that is there.
 """
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import hashlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import zlib
 from collections.abc import Mapping
@@ -25,9 +27,11 @@ import numpy as np
 
 from dqnitro.compress import compress, decompress
 from dqnitro.errors import CheckpointError
+from dqnitro.files import writing
 
 FORMAT = 2  # 1 had no compressed arrays; it can still be read
 MAGIC = "dqnitro-checkpoint"
+TEMPORARY = ".tmp-"
 
 
 def _digest(path: pathlib.Path) -> str:
@@ -50,48 +54,77 @@ def _sync(path: pathlib.Path) -> None:
 def save(
     folder: pathlib.Path, steps: int, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]
 ) -> pathlib.Path:
-    """Write a checkpoint. If that fails (a full disk included), the earlier ones stay as they were."""
+    """Write a checkpoint; on any failure (a full disk, too) the earlier ones are as they were."""
+    tmp = folder / f"{TEMPORARY}{os.getpid()}"
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        clean_up(folder)
+        try:
+            _write(tmp, steps, arrays, record)
+            final = _free_name(folder, steps)
+            tmp.rename(final)
+            _sync(folder)
+        except BaseException:
+            shutil.rmtree(tmp, ignore_errors=True)
+            raise
+    _delete(folder, [old for old in _numbered(folder) if old != final])
+    return final
+
+
+def _write(tmp: pathlib.Path, steps: int, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+    """All files of a checkpoint, flushed to disk."""
     from safetensors.numpy import save_file
 
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob(".tmp-*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    tmp, final = folder / f".tmp-{os.getpid()}", folder / f"{steps:012d}"
     tmp.mkdir()
-    try:
-        files = {}
-        for name, group in arrays.items():
-            path = tmp / f"{name}.safetensors"
-            stored, squeezed = compress({k: np.asarray(v, order="C") for k, v in group.items()})
-            save_file(stored, path)
-            _sync(path)
-            files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path), "squeezed": squeezed}
-        manifest = {"magic": MAGIC, "format": FORMAT, "steps": steps, "files": files, **record}
-        path = tmp / "manifest.json"
-        path.write_text(json.dumps(manifest, indent=1))
+    files = {}
+    for name, group in arrays.items():
+        path = tmp / f"{name}.safetensors"
+        stored, squeezed = compress({k: np.asarray(v, order="C") for k, v in group.items()})
+        save_file(stored, path)
         _sync(path)
-        _sync(tmp)
-        if final.exists():  # the same step again (a resumed run that was stopped immediately): the new one is as good
-            shutil.rmtree(final)
-        tmp.rename(final)
-        _sync(folder)
-    except OSError as e:
-        shutil.rmtree(tmp, ignore_errors=True)
-        if e.errno == errno.ENOSPC:
-            raise CheckpointError(
-                f"the disk of {folder} is full; the last good checkpoint is kept",
-                "free some space, then --resume the run",
-            ) from e
-        raise
-    for old in complete(folder):
-        if old != final:
-            shutil.rmtree(old, ignore_errors=True)
-    return final
+        files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path), "squeezed": squeezed}
+    manifest = {"magic": MAGIC, "format": FORMAT, "steps": steps, "files": files, **record}
+    path = tmp / "manifest.json"
+    path.write_text(json.dumps(manifest, indent=1))
+    _sync(path)
+    _sync(tmp)
+
+
+def _free_name(folder: pathlib.Path, steps: int) -> pathlib.Path:
+    """A name that no folder has and that comes after all that are there: the step, or the step and how often it was saved before."""
+    before = [times for at, times in map(_order, _numbered(folder)) if at == steps]
+    return folder / (f"{steps:012d}.{max(before) + 1}" if before else f"{steps:012d}")
+
+
+def _order(path: pathlib.Path) -> tuple[int, int]:
+    """Step, and how often that step had been saved before."""
+    steps, _, times = path.name.partition(".")
+    return int(steps), int(times or 0)
+
+
+def _numbered(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The folders with a checkpoint's name, oldest first."""
+    return sorted((p for p in folder.glob("[0-9]*") if re.fullmatch(r"\d+(\.\d+)?", p.name)), key=_order)
+
+
+def _delete(folder: pathlib.Path, old: list[pathlib.Path]) -> None:
+    """Renamed first, so that a kill in the middle leaves nothing that looks like a checkpoint. Failing costs only space."""
+    for path in old:
+        gone = folder / f"{TEMPORARY}old-{path.name}"
+        with contextlib.suppress(OSError):
+            path.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+
+
+def clean_up(folder: pathlib.Path) -> None:
+    """Remove what a killed process left under a temporary name. Only the process that holds the run's lock may call this."""
+    for stale in folder.glob(f"{TEMPORARY}*"):
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def complete(folder: pathlib.Path) -> list[pathlib.Path]:
     """The finished checkpoints of a run, oldest first."""
-    return sorted(p for p in folder.glob("[0-9]*") if (p / "manifest.json").is_file())
+    return [p for p in _numbered(folder) if (p / "manifest.json").is_file()]
 
 
 def read_manifest(path: pathlib.Path) -> dict[str, Any]:

@@ -19,6 +19,10 @@ class CheckpointError(UserError):
     """A checkpoint that is damaged, not ours, or of a newer format. Nothing was overwritten."""
 
 
+class StorageError(CheckpointError):
+    """A file could not be written: a full disk, a quota, a failing or read-only device. The last complete checkpoint is kept."""
+
+
 class DivergedError(Exception):
     """The loss became NaN or infinite. The run was saved before this was raised."""
 

@@ -10,15 +10,17 @@ import json
 import math
 import os
 import pathlib
+import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Protocol
 
 from dqnitro.agent import PHASES, Agent, Tick
 from dqnitro.clock import Every
 from dqnitro.envs.base import GameEnd
+from dqnitro.files import writing
 
 SMOOTHING = 0.98  # of avg_reward and avg_loss, as in Lapan's book
 LOSS_EVERY_UPDATES = 100
@@ -74,12 +76,19 @@ class JsonlSink(NullSink):
 
     def __init__(self, path: pathlib.Path, keep_bytes: int | None = None) -> None:
         # A resumed run drops what was written after its checkpoint: it will repeat those steps.
-        self._file: IO[str] = path.open("a", encoding="utf-8")
-        if keep_bytes is not None and keep_bytes < os.path.getsize(path):
-            self._file.truncate(keep_bytes)
+        self._path = path
+        with writing(path.parent):
+            self._file: IO[str] = path.open("a", encoding="utf-8")
+            if keep_bytes is not None and keep_bytes < os.path.getsize(path):
+                self._file.truncate(keep_bytes)
 
     def _write(self, event: str, **values: Any) -> None:
-        self._file.write(json.dumps({"event": event, **values}) + "\n")
+        with writing(self._path.parent):
+            self._file.write(json.dumps({"event": event, **values}) + "\n")
+
+    def _flush(self) -> None:
+        with writing(self._path.parent):
+            self._file.flush()
 
     def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None:
         self._write(
@@ -91,14 +100,15 @@ class JsonlSink(NullSink):
 
     def snapshot(self, s: Snapshot) -> None:
         self._write("progress", **s.to_dict())
-        self._file.flush()
+        self._flush()
 
     def position(self) -> int:
-        self._file.flush()
-        return os.path.getsize(self._file.name)
+        self._flush()
+        return os.path.getsize(self._path)
 
     def close(self) -> None:
-        self._file.close()
+        with writing(self._path.parent):
+            self._file.close()
 
 
 class TensorBoardSink(NullSink):
@@ -107,23 +117,39 @@ class TensorBoardSink(NullSink):
     def __init__(self, folder: pathlib.Path, purge_step: int | None = None) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second of import time: only when training
 
-        self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+        self._folder = folder
+        with writing(folder):
+            self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+
+    def _add(self, at: int, **values: float) -> None:
+        with writing(self._folder):
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, at)
 
     def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None:
-        self._writer.add_scalar("reward", end.score, steps)
-        self._writer.add_scalar("avg_reward", avg_reward, steps)
-        self._writer.add_scalar("steps", end.steps, steps)
+        self._add(steps, reward=end.score, avg_reward=avg_reward, steps=end.steps)
 
     def loss(self, value: float, avg: float, wall_s: float, steps: int, updates: int) -> None:
-        self._writer.add_scalar("loss", value, steps)
-        self._writer.add_scalar("avg_loss", avg, steps)
+        self._add(steps, loss=value, avg_loss=avg)
 
     def snapshot(self, s: Snapshot) -> None:
-        self._writer.add_scalar("epsilon", s.epsilon, s.steps)
-        self._writer.add_scalar("avg_fps", s.steps_per_s, s.steps)
+        self._add(s.steps, epsilon=s.epsilon, avg_fps=s.steps_per_s)
 
     def close(self) -> None:
-        self._writer.close()
+        with writing(self._folder):
+            self._writer.close()
+
+
+def close_all(sinks: Sequence[Sink]) -> None:
+    """Close every sink, also when one of them fails; the first failure is raised, unless another error is under way already."""
+    under_way, first = sys.exception(), None
+    for sink in sinks:
+        try:
+            sink.close()
+        except Exception as e:
+            first = first or e
+    if first is not None and under_way is None:
+        raise first
 
 
 class Tally:

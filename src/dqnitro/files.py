@@ -1,20 +1,75 @@
-"""Small tools for files and names: atomic JSON, time stamps, file names, whether a process is alive."""
+"""Small tools for files and names: atomic JSON, what a disk refuses, time stamps, file names."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import errno
 import json
 import math
 import os
 import pathlib
-from typing import Any
+import re
+from collections.abc import Iterator
+from typing import IO, Any
+
+from dqnitro.errors import StorageError
+
+# What a device or a quota does to any file, as opposed to a path that somebody got wrong.
+STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
+
+
+def storage_errno(error: BaseException) -> int | None:
+    """The errno of a failed write, also where a library tells it in words only (safetensors does); None: another kind of error."""
+    if isinstance(error, OSError):
+        number = error.errno
+    else:
+        found = re.search(r"os error (\d+)", str(error)) if type(error).__name__ == "SafetensorError" else None
+        number = int(found[1]) if found else None
+    return number if number in STORAGE_ERRNOS else None
+
+
+def storage_error(error: BaseException, where: object) -> StorageError | None:
+    """One line about a write that the device refused; None: the error is of another kind."""
+    number = storage_errno(error)
+    if number is None:
+        return None
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        what = "is full" if number == errno.ENOSPC else "has no quota left"
+        return StorageError(
+            f"the disk of {where} {what}; the last complete checkpoint is kept",
+            "free some space, then `--resume` the run",
+        )
+    return StorageError(
+        f"cannot write to {where} ({os.strerror(number)}); the last complete checkpoint is kept",
+        "check the disk, then `--resume` the run",
+    )
+
+
+@contextlib.contextmanager
+def writing(where: object) -> Iterator[None]:
+    """What the device refuses in here becomes a StorageError; every other error passes."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except Exception as e:
+        if problem := storage_error(e, where):
+            raise problem from e
+        raise
 
 
 def write_json(path: pathlib.Path, data: Any) -> None:
     """Atomic: a reader sees either the old file or the new one."""
     tmp = path.with_name(f".{path.name}.{os.getpid()}")
-    tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
-    tmp.replace(path)
+    try:
+        with writing(path.parent):
+            tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
+            tmp.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            tmp.unlink(missing_ok=True)
+        raise
 
 
 def plain(value: Any) -> Any:
@@ -32,12 +87,6 @@ def plain(value: Any) -> Any:
     return value
 
 
-def pid_alive(pid: Any) -> bool:
-    import psutil
-
-    return isinstance(pid, int) and psutil.pid_exists(pid)
-
-
 def now_text() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
@@ -45,3 +94,42 @@ def now_text() -> str:
 def file_stem(env_id: str) -> str:
     """The name of a game or environment, safe for a file name."""
     return "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in env_id)
+
+
+LOCK = ".lock"  # the file of a run folder that the process which trains it holds
+
+
+def take_lock(file: IO[str]) -> bool | None:
+    """Lock an open file: True, or False where another process holds it, or None where there are no locks."""
+    try:
+        import fcntl
+    except ImportError:
+        return _take_on_windows(file)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return None
+    return True
+
+
+def _take_on_windows(file: IO[str]) -> bool | None:
+    try:
+        import msvcrt
+    except ImportError:
+        return None
+    try:
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except OSError:
+        return False
+    return True
+
+
+def is_locked(folder: pathlib.Path) -> bool:
+    """Whether a process is training the run in this folder now."""
+    try:
+        with (folder / LOCK).open() as file:
+            return take_lock(file) is False
+    except OSError:  # there never was a lock
+        return False

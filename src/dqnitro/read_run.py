@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import pathlib
 from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.errors import CheckpointError
+from dqnitro.files import is_locked
 from dqnitro.parsing import items, mapping, number, read_object, shares
 
 Columns = dict[str, list[float]]  # name -> values, all of one length; NaN where a line had no number
@@ -133,7 +133,7 @@ def make_run(
         path=path, recipe=str(head.get("recipe", "custom")), rungs=[str(r) for r in items(head.get("rungs"))],
         config=head["config"], started=str(head.get("started", "")), machine=mapping(head.get("machine")),
         versions={str(k): str(v) for k, v in mapping(head.get("versions")).items()},
-        commit=str(head.get("commit", "unknown")), command=str(head.get("command", "")), state=_state(summary),
+        commit=str(head.get("commit", "unknown")), command=str(head.get("command", "")), state=_state(path, summary),
         summary=summary, metrics=m, video=video, wall_s=wall_s,
         startup_s=number(summary.get("startup_s")), steps=None if steps is None else int(steps),
         updates=None if updates is None else int(updates),
@@ -207,25 +207,9 @@ def _frames_per_step(m: Metrics) -> float | None:
     return next((f / s for f, s in rates if s > 0 and math.isfinite(f)), None)
 
 
-def _state(summary: dict[str, Any]) -> str:
-    """`running` counts only while the process lives; a process that wrote no final state has crashed."""
+def _state(path: pathlib.Path, summary: dict[str, Any]) -> str:
+    """`running` counts only while a process holds the run's lock; one that wrote no final state has crashed."""
     state = summary.get("state")
-    if not isinstance(state, str) or (state == "running" and not _pid_alive(summary.get("pid"))):
+    if not isinstance(state, str) or (state == "running" and not is_locked(path)):
         return "crashed"
     return state
-
-
-def _pid_alive(pid: Any) -> bool:
-    if not isinstance(pid, int) or isinstance(pid, bool) or pid <= 0:
-        return False
-    if os.name != "posix":
-        import psutil  # on Windows os.kill(pid, 0) would end the process
-
-        return psutil.pid_exists(pid)
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True

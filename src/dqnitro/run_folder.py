@@ -8,11 +8,11 @@ import json
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
 
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.files import file_stem, now_text, pid_alive, write_json
+from dqnitro.files import LOCK, file_stem, is_locked, now_text, storage_error, take_lock, write_json
 from dqnitro.host import provenance
 
 
@@ -21,13 +21,18 @@ class RunFolder:
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
+        self._lock: IO[str] | None = None
 
     @staticmethod
     def create(path: pathlib.Path, config: Config, recipe: str, rungs: Sequence[str]) -> RunFolder:
+        if path.exists() and not path.is_dir():
+            raise ConfigError(f"{path} is a file, not a folder", "give another one with --run-dir")
         if path.exists() and any(path.iterdir()):
             raise ConfigError(f"{path} is not empty", f"--resume {path} continues that run; --run-dir takes a new name")
         try:
             path.mkdir(parents=True, exist_ok=True)
+            folder = RunFolder(path)
+            folder.lock()
             write_json(
                 path / "config.json",
                 {
@@ -42,21 +47,49 @@ class RunFolder:
             raise ConfigError(
                 f"cannot write the run folder {path} ({e.strerror})", "choose another folder with --run-dir"
             ) from e
-        return RunFolder(path)
+        return folder
 
     def discard(self) -> None:
         """Undo `create`, so that a run that could not start leaves nothing behind."""
-        (self.path / "config.json").unlink(missing_ok=True)
+        self.unlock()
+        for name in ("config.json", LOCK):
+            (self.path / name).unlink(missing_ok=True)
         for folder in (self.path, self.path.parent):
             with contextlib.suppress(OSError):  # not empty: it existed before, or others use it
                 folder.rmdir()
 
     def lock(self) -> None:
-        """Allow one process per run; a dead owner does not count."""
-        state = self.read_summary()
-        pid = state.get("pid")
-        if state.get("state") == "running" and pid != os.getpid() and pid_alive(pid):
-            raise CheckpointError(f"{self.path} is being trained by process {pid}", "stop that process first")
+        """One process per run. The operating system holds the lock and frees it when the process ends, however it ends.
+
+        On a file system without locks nothing is locked.
+        """
+        try:
+            file = (self.path / LOCK).open("a")
+        except OSError as e:
+            raise storage_error(e, self.path) or CheckpointError(
+                f"cannot write to {self.path} ({e.strerror})", "is it yours, and may you write to it?"
+            ) from e
+        if take_lock(file) is False:
+            file.close()
+            pid = self.read_summary().get("pid")
+            raise CheckpointError(
+                f"{self.path} is being trained by another process (number {pid})", "stop that one first"
+            )
+        self._lock = file
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def is_locked(self) -> bool:
+        """Whether a process is training this run now."""
+        return self._lock is not None or is_locked(self.path)
+
+    def state(self) -> str:
+        """How the run stands: a run that says it is running and that no process holds has crashed."""
+        state = str(self.read_summary().get("state", "crashed"))
+        return "crashed" if state == "running" and not self.is_locked() else state
 
     def read_summary(self) -> dict[str, Any]:
         try:

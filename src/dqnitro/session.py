@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -15,9 +16,9 @@ from dqnitro import checkpoint
 from dqnitro.agent import Agent, Tick
 from dqnitro.clock import Every
 from dqnitro.config import Config
-from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied
-from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink
-from dqnitro.files import now_text
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied, StorageError
+from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
+from dqnitro.files import now_text, writing
 from dqnitro.run import make_run
 from dqnitro.run_folder import RunFolder
 from dqnitro.signals import Signals
@@ -82,6 +83,8 @@ def train(
         return _run(agent, ticks, folder, sinks, started, None)
     finally:
         agent.close()
+        if folder:
+            folder.unlock()
 
 
 def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **changes: Any) -> Result:
@@ -94,6 +97,13 @@ def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **cha
         if name not in LIMITS:
             raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join(LIMITS)}")
     folder.lock()
+    try:
+        return _resume(folder, sinks, changes, started)
+    finally:
+        folder.unlock()
+
+
+def _resume(folder: RunFolder, sinks: Sequence[Sink], changes: dict[str, Any], started: float) -> Result:
     arrays, manifest = checkpoint.load(folder.path)
     try:
         config = Config.from_dict(manifest["config"]).replace(**changes)
@@ -162,9 +172,15 @@ def _run(
         if folder:
             folder.write_summary("diverged" if isinstance(e, DivergedError) else "crashed", env_id=agent.config.env_id)
         raise
+    except StorageError:
+        if folder:
+            with contextlib.suppress(
+                StorageError
+            ):  # there may be no room for this either; `RunFolder.state` knows without it
+                folder.write_summary("crashed", env_id=agent.config.env_id)
+        raise
     finally:
-        for sink in sinks:
-            sink.close()
+        close_all(sinks)
     if folder:
         state = ended if ended in ("solved", "steps", "minutes") else "stopped"
         folder.write_summary(state, **result.to_dict())
@@ -223,5 +239,12 @@ def save_weights(agent: Agent, folder: pathlib.Path) -> None:
     from safetensors.torch import save_file
 
     tmp = folder / f".model.{os.getpid()}.safetensors"
-    save_file(agent.learner.weights(), tmp, metadata={"env_id": agent.config.env_id, "steps": str(agent.clock.steps)})
-    tmp.replace(folder / "model.safetensors")
+    try:
+        with writing(folder):
+            facts = {"env_id": agent.config.env_id, "steps": str(agent.clock.steps)}
+            save_file(agent.learner.weights(), tmp, metadata=facts)
+            tmp.replace(folder / "model.safetensors")
+    except BaseException:
+        with contextlib.suppress(OSError):
+            tmp.unlink(missing_ok=True)
+        raise

@@ -2,7 +2,6 @@
 
 import importlib.resources
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -22,6 +21,7 @@ from dqnitro.read_run import EVENTS
 from dqnitro.report import write_run_page
 from dqnitro.report.html import SCRIPTS, STYLES, esc, json_block, program, style
 from dqnitro.report.run_page import EMBED_BYTES, STATES, duration, game_name, rate
+from dqnitro.run_folder import RunFolder
 from report import fake_run
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028<!--"
@@ -56,9 +56,10 @@ def page_of(run: pathlib.Path) -> str:
 @pytest.mark.parametrize("state", [*STATES, "a state of the future"])
 def test_every_state_has_a_page_that_says_so(tmp_path: pathlib.Path, state: str) -> None:
     run = fake_run.make_run(tmp_path / "r", n_games=20, seconds=10)
-    fake_run.write_summary(
-        run, "running" if state == "crashed" else state, pid=0 if state == "crashed" else os.getpid()
-    )
+    fake_run.write_summary(run, "running" if state == "crashed" else state)
+    trainer = RunFolder(run)
+    if state == "running":
+        trainer.lock()
     assert STATES.get(state, ("", state))[1] in Tags(page_of(run)).text
 
 

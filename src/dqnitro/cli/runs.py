@@ -82,7 +82,6 @@ def describe_seeds(path: pathlib.Path, runs: list[dict[str, Any]]) -> dict[str, 
 def describe(path: pathlib.Path) -> dict[str, Any]:
     """The facts of a run; a damaged file costs its facts, not the list."""
     from dqnitro.checkpoint import complete
-    from dqnitro.files import pid_alive
     from dqnitro.run_folder import RunFolder
 
     try:
@@ -90,10 +89,9 @@ def describe(path: pathlib.Path) -> dict[str, Any]:
         config = head["config"]
     except (OSError, ValueError, KeyError):
         return {"run": str(path), "state": "damaged config.json"}
-    s = RunFolder(path).read_summary()
-    state = s.get("state", "crashed")
-    if state == "running" and not pid_alive(s.get("pid")):
-        state = "crashed"
+    folder = RunFolder(path)
+    s = folder.read_summary()
+    state = folder.state()
     size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
     return {
         "run": str(path), "game": config.get("env_id"), "recipe": head.get("recipe"), "seed": config.get("seed"),

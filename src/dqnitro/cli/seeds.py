@@ -80,7 +80,9 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
     from dqnitro.run_folder import RunFolder
 
     path, changes = pathlib.Path(args.resume), config_changes(args)
-    RunFolder(path).lock()
+    owner = RunFolder(path)
+    owner.lock()  # fails before anything is read if another process has it; `_follow` takes it for good
+    owner.unlock()
     folder = SeedsFolder.read(path)
     folder = folder.changed(changes, min(args.at_once or folder.at_once, len(folder.seeds)))
     note(f"{folder.config.env_id}: resuming {path}, {len(folder.seeds)} seeds")
@@ -92,7 +94,9 @@ def _follow(team: Team, folder: SeedsFolder, block: Block) -> tuple[str | None, 
     from dqnitro.run_folder import RunFolder
     from dqnitro.signals import Signals
 
-    RunFolder(folder.path).write_summary("running", env_id=folder.config.env_id)
+    owner = RunFolder(folder.path)
+    owner.lock()
+    owner.write_summary("running", env_id=folder.config.env_id)
     begun = time.monotonic()
     signals = Signals()
     try:
@@ -103,6 +107,7 @@ def _follow(team: Team, folder: SeedsFolder, block: Block) -> tuple[str | None, 
         team.stop(signal.SIGINT)
     finally:
         team.close()
+        owner.unlock()
     return stopped, time.monotonic() - begun
 
 

@@ -158,9 +158,11 @@ class SeedsFolder:
 
     def discard_if_empty(self) -> bool:
         """If no seed could start, delete the folder; returns whether it did."""
+        from dqnitro.files import LOCK
+
         if any((self.run_dir(s) / "config.json").is_file() for s in self.seeds):
             return False
-        for path in (self.path / FILE, self.path / "summary.json", *(self.log(s) for s in self.seeds)):
+        for path in (*(self.path / name for name in (FILE, "summary.json", LOCK)), *(self.log(s) for s in self.seeds)):
             path.unlink(missing_ok=True)
         for folder in (self.path, self.path.parent):
             try:
