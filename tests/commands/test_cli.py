@@ -55,6 +55,8 @@ def run(*args: str, cwd: pathlib.Path) -> tuple[int, str, str]:
         (["train", "Pendulum-v1"], "discrete"),
         (["train"], "no game was given"),
         (["train", "pong", "breakout"], "unexpected argument 'breakout'"),
+        (["train", "pong", "--runner", "hybrid", "--device", "cpu"], "--runner hybrid: "),
+        (["train", "pong", "--runner", "device", "--device", "cpu"], "--runner device: "),
         (["train", "--resume", "nowhere"], "nowhere is not a run folder"),
         (["play", "nowhere"], "nowhere is not a run folder"),
         (["play", "x", "--epsilon", "2"], "--epsilon must be between 0 and 1"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
 from dqnitro.cli.live import duration, make_sink, speed_text
-from dqnitro.cli.training import afterwards, check_resume, planned, write_page
+from dqnitro.cli.training import afterwards, check_resume, check_runner, planned, write_page
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import is_seeds
 
@@ -109,6 +109,7 @@ def _resume(args: argparse.Namespace) -> Any:
     check_resume(args)
     run_dir = pathlib.Path(args.resume)
     config = load_config(run_dir)
+    check_runner(config)
     note(f"{config.env_id}: resuming {run_dir}")
     changes = config_changes(args)
     return resume(

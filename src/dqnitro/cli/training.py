@@ -26,7 +26,16 @@ def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
     config, rungs, why = fitted(config, plan.climbed(tuple(args.without), tuple(args.also)))
     if why:
         note(f"using compile instead of own-kernels: {why}")
+    check_runner(config)
     return config, rungs
+
+
+def check_runner(config: Config) -> None:
+    """Refuse a GPU runner where there is no GPU, before anything is built."""
+    from dqnitro.requirements import runner_needs
+
+    if config.runner in ("device", "hybrid") and (why := runner_needs(config.runner, config)):
+        raise ConfigError(f"--runner {config.runner}: {why}", "leave it out; recipe auto chooses one that runs here")
 
 
 def check_resume(args: argparse.Namespace) -> None:
