@@ -59,17 +59,23 @@ def writing(where: object) -> Iterator[None]:
         raise
 
 
-def write_json(path: pathlib.Path, data: Any) -> None:
-    """Atomic: a reader sees either the old file or the new one."""
+@contextlib.contextmanager
+def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Atomic: what is written to the temporary file that this yields takes the place of `path`, or nothing does."""
     tmp = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with writing(path.parent):
-            tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
+            yield tmp
             tmp.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             tmp.unlink(missing_ok=True)
         raise
+
+
+def write_json(path: pathlib.Path, data: Any) -> None:
+    with replacing(path) as tmp:
+        tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
 
 
 def plain(value: Any) -> Any:

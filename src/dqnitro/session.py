@@ -18,7 +18,7 @@ from dqnitro.clock import Every
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied, StorageError
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
-from dqnitro.files import now_text, writing
+from dqnitro.files import now_text, replacing
 from dqnitro.run import make_run
 from dqnitro.run_folder import RunFolder
 from dqnitro.signals import Signals
@@ -238,13 +238,6 @@ def save_weights(agent: Agent, folder: pathlib.Path) -> None:
     """model.safetensors: only the online network, for `play` and for other programs."""
     from safetensors.torch import save_file
 
-    tmp = folder / f".model.{os.getpid()}.safetensors"
-    try:
-        with writing(folder):
-            facts = {"env_id": agent.config.env_id, "steps": str(agent.clock.steps)}
-            save_file(agent.learner.weights(), tmp, metadata=facts)
-            tmp.replace(folder / "model.safetensors")
-    except BaseException:
-        with contextlib.suppress(OSError):
-            tmp.unlink(missing_ok=True)
-        raise
+    facts = {"env_id": agent.config.env_id, "steps": str(agent.clock.steps)}
+    with replacing(folder / "model.safetensors") as tmp:
+        save_file(agent.learner.weights(), tmp, metadata=facts)

@@ -80,18 +80,16 @@ def run_command(name: str, rest: list[str]) -> int:
     except (UserError, DivergedError, PlayerDied) as e:
         print(f"dqnitro {name}: {e}", file=sys.stderr)
         return e.exit_code
+    except BrokenPipeError:  # `dqnitro runs | head`
+        sys.stderr.close()
+        return 0
     except OSError as e:
         from dqnitro.files import storage_error
 
-        where = e.filename or "the output"
-        problem = None if isinstance(e, BrokenPipeError) else storage_error(e, where)
-        if problem is not None:
-            print(f"dqnitro {name}: {problem}", file=sys.stderr)
-            return problem.exit_code
-        if not isinstance(e, BrokenPipeError):
+        if (problem := storage_error(e, e.filename or "the output")) is None:
             raise
-        sys.stderr.close()  # `dqnitro runs | head`
-        return 0
+        print(f"dqnitro {name}: {problem}", file=sys.stderr)
+        return problem.exit_code
     except KeyboardInterrupt:
         print(f"dqnitro {name}: interrupted", file=sys.stderr)
         return 130

@@ -10,13 +10,13 @@ threads, each with its share of the machines and a thread of its own, which have
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dqnitro.host import usable_cores
 from dqnitro.intervals import mean_interval, ratio_interval
 from dqnitro.lab.interleave import interleave, timed_rate
 
@@ -155,7 +155,7 @@ def bench_console(
         "num_envs": num_envs,
         "rounds": rounds,
         "seconds": seconds,
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": usable_cores(),
         "rows": rows,
         "geomean": _geomeans(rows),
         "scaling": scaling,
