@@ -1,8 +1,14 @@
-"""The line of progress, as a terminal and as a log see it."""
+"""The line of progress, as a terminal and as a log see it; on a real pseudo-terminal and through a real pipe, too."""
 
 import io
+import os
+import pty
 
+import pytest
+
+from dqnitro.cli import progress
 from dqnitro.cli.progress import Progress
+from terminals import Reader
 
 
 class Screen(io.StringIO):
@@ -56,3 +62,54 @@ def test_quiet_says_nothing():
         progress(1)
         progress(2)
     assert screen.getvalue() == ""
+
+
+@pytest.fixture(params=["terminal", "pipe"])
+def stderr(request, monkeypatch):
+    """A real terminal or pipe: its kind, the end to write to, and what a person would read at the other."""
+    here, there = pty.openpty() if request.param == "terminal" else os.pipe()
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("TICK_S", "FIRST_LINE_S"):
+        monkeypatch.setattr(progress, name, 0.01)
+    with os.fdopen(there, "w") as stream:
+        yield request.param, stream, Reader(here)
+
+
+def test_a_single_long_call_is_shown_without_a_report(stderr):
+    kind, stream, seen = stderr
+    with Progress("compiling", stream=stream):
+        seen.wait_for("compiling: 0 s" if kind == "terminal" else "compiling: 0 s\n")
+        if kind == "terminal":
+            seen.wait_for("compiling: 0 s\r\x1b[Kcompiling: 0 s")
+    if kind == "terminal":
+        seen.wait_for("s\r\x1b[K")
+        assert "\n" not in seen.text
+    else:
+        assert seen.text == "compiling: 0 s\n"  # the next line would come in a minute
+
+
+def test_lines_of_a_log_can_come_more_often(stderr):
+    kind, stream, seen = stderr
+    with Progress("recording", every_s=0.01, stream=stream) as shown:
+        shown.say("frame 1")
+        if kind == "pipe":
+            seen.wait_for("recording: 0 s, frame 1\nrecording: 0 s, frame 1\n")
+            assert "\x1b" not in seen.text
+
+
+def test_a_line_is_never_wider_than_the_terminal(stderr, monkeypatch):
+    kind, stream, seen = stderr
+    monkeypatch.setenv("COLUMNS", "30")
+    with Progress("x" * 50, stream=stream):
+        seen.wait_for("x" * 29)
+    assert ("x" * 30 in seen.text) == (kind == "pipe")
+
+
+def test_the_next_piece_of_work_is_counted_from_its_start():
+    clock = Clock()
+    shown = Progress("building", 3, stream=io.StringIO(), clock=clock)
+    clock.now += 4
+    shown.advance()
+    assert shown.text(1) == "building: 1 of 3, 4 s, 8 s left"
+    shown.begin("rounds", 10)
+    assert shown.text(0) == "rounds: 0 of 10, 0 s"
