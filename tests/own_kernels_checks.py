@@ -25,14 +25,14 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def full_ring(slots: int, device: str) -> Ring:
-    """Random frames; games end, are cut off, and begin; some machines are away."""
+    """Random frames; games end, are cut off, and begin; some environments are resetting."""
     chance = torch.Generator().manual_seed(3)
     ring = Ring(slots, ENVS, 84, 4, device, deep=True)
     shape = (slots, ENVS)
     ring.frames.copy_(torch.randint(0, 256, ring.frames.shape, generator=chance))
     ring.action.copy_(torch.randint(0, ACTIONS, shape, generator=chance))
     ring.reward.copy_(torch.randint(-1, 2, shape, generator=chance))
-    for name, share in (("done", 0.1), ("cut", 0.1), ("valid", 0.9)):
+    for name, share in (("terminated", 0.1), ("truncated", 0.1), ("valid", 0.9)):
         getattr(ring, name).copy_(torch.rand(shape, generator=chance) < share)
     ring.age.copy_(torch.randint(0, 6, shape, generator=chance))  # below 3: frames from before the game began
     ring.head.fill_(slots // 2)
@@ -140,7 +140,7 @@ def check_looking_and_acting(device: str, dtype: torch.dtype, tolerance: float) 
         expected = plain.online(observations).squeeze(-1)
     torch.testing.assert_close(own.values(ring, None, own.weights), expected, rtol=0, atol=tolerance)
     some = slice(ENVS // 2, ENVS)
-    part, copied = ring.part(some.start, ENVS - some.start), own.copy_weights()
+    part, copied = ring.group(some.start, ENVS - some.start), own.copy_weights()
     torch.testing.assert_close(own.values(part, None, copied), expected[some], rtol=0, atol=tolerance)
 
 

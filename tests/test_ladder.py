@@ -1,4 +1,4 @@
-"""Climbing: which rungs are in force, what stands aside, what cannot run and why."""
+"""Climbing: which rungs are in force, what is a detour, what cannot run and why."""
 
 import importlib.util
 import sys

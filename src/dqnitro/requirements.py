@@ -85,11 +85,8 @@ def needs_nature_network(c: Config) -> str | None:
 
 
 def own_kernels_need(c: Config) -> str | None:
-    """Why a config cannot use the transform `own-kernels`, on any machine."""
-    needs_bfloat16_wrapper = (
-        None if "bfloat16" in c.wrappers else "it computes in bfloat16, but the rung bfloat16 is off"
-    )
-    return first_reason(needs_ring, needs_nature_network, needs_triton)(c) or needs_bfloat16_wrapper
+    """Why the settings of a config, without its other transforms, rule out the transform `own-kernels`."""
+    return first_reason(needs_ring, needs_nature_network, needs_triton)(c)
 
 
 def needs_host_loop(c: Config) -> str | None:

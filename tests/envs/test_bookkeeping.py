@@ -11,12 +11,12 @@ from dqnitro.envs.base import GameEnd, Step
 from dqnitro.envs.bookkeeping import episode_seed
 from dqnitro.errors import CheckpointError
 
-PARTS = ("wrappers", "gym-sync", "gym-async")
+BACKENDS = ("wrappers", "gym-sync", "gym-async")
 SEED_1_0_0 = 1_835_504_127  # written down once: it is part of the checkpoint format
 
 
-def play(env_id: str, ticks: int, part: str = "wrappers", **settings) -> list[Step]:
-    envs = make_envs(Config(env_id=env_id, envs=part, **settings))
+def play(env_id: str, ticks: int, backend: str = "wrappers", **settings) -> list[Step]:
+    envs = make_envs(Config(env_id=env_id, envs=backend, **settings))
     try:
         envs.reset()
         steps = []
@@ -32,9 +32,9 @@ def column(steps: list[Step], name: str) -> list:
     return [getattr(step, name)[0].item() for step in steps]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_scores_are_whole_and_rewards_are_clipped(part: str) -> None:
-    steps = play("TinyEnds-v0", 7, part)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scores_are_whole_and_rewards_are_clipped(backend: str) -> None:
+    steps = play("TinyEnds-v0", 7, backend)
     assert column(steps, "reward_t") == [1, -1, 1, 0, 1, -1, 1]
     assert column(steps, "terminated") == [False, False, True, False, False, False, True]
     assert column(steps, "reset") == [False, False, False, True, False, False, False]
@@ -46,18 +46,18 @@ def test_rewards_stay_as_they_are_when_clipping_is_off() -> None:
     assert column(play("TinyEnds-v0", 3, clip_rewards=False), "reward_t") == [5, -7.5, 2]
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_time_limit_truncates_and_is_no_termination(part: str) -> None:
-    steps = play("TinyCut-v0", 3, part)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_time_limit_truncates_and_is_no_termination(backend: str) -> None:
+    steps = play("TinyCut-v0", 3, backend)
     assert column(steps, "truncated") == [False, True, False]
     assert column(steps, "terminated") == [False, False, False]
     assert column(steps, "reset") == [False, False, True]
     assert steps[1].ends == (GameEnd(0, 2.0, 2),)
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_a_lost_life_ends_the_return_but_not_the_game(part: str) -> None:
-    steps = play("TinyLives-v0", 8, part, episodic_life=True)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_lost_life_ends_the_return_but_not_the_game(backend: str) -> None:
+    steps = play("TinyLives-v0", 8, backend, episodic_life=True)
     assert column(steps, "terminated") == [False, True, False, False, True, True, False, False]
     assert column(steps, "reset") == [False] * 6 + [True, False]
     assert [step.ends for step in steps if step.ends] == [(GameEnd(0, 6.0, 6),)]

@@ -1,4 +1,4 @@
-"""All Atari parts step by step beside each other, and beside ale-py's AtariVectorEnv as ale-py documents it."""
+"""All Atari backends compared step by step, with each other and with ale-py's AtariVectorEnv as ale-py documents it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dqnitro.config import Config
 from dqnitro.envs import make_envs
 from dqnitro.envs.atari import make_atari_env
 
-PARTS = ("wrappers", "gym-sync", "gym-async", "ale", "console")
+BACKENDS = ("wrappers", "gym-sync", "gym-async", "ale", "console")
 CASES = [
     ("pong", 60, {}),
     ("breakout", 60, {"episodic_life": True, "sticky_actions": 0.25, "screen_size": 64}),
@@ -22,11 +22,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("game", "ticks", "settings"), CASES)
-def test_all_parts_agree_byte_for_byte(game: str, ticks: int, settings: dict) -> None:
+def test_all_backends_agree_byte_for_byte(game: str, ticks: int, settings: dict) -> None:
     config = Config(env_id=game, n_envs=2, seed=11, **settings)
-    parts = {part: make_envs(config.replace(envs=part)) for part in PARTS}
+    backends = {backend: make_envs(config.replace(envs=backend)) for backend in BACKENDS}
     try:
-        oracle, *others = parts.items()
+        oracle, *others = backends.items()
         first = oracle[1].reset()
         assert first.any()
         for name, envs in others:
@@ -35,7 +35,7 @@ def test_all_parts_agree_byte_for_byte(game: str, ticks: int, settings: dict) ->
         rng = np.random.default_rng(0)
         for tick in range(ticks):
             actions = rng.integers(0, oracle[1].spec.n_actions, 2)
-            for envs in parts.values():
+            for envs in backends.values():
                 envs.send(actions)
             want = oracle[1].recv()
             for name, envs in others:
@@ -45,7 +45,7 @@ def test_all_parts_agree_byte_for_byte(game: str, ticks: int, settings: dict) ->
                     np.testing.assert_array_equal(getattr(got, field), getattr(want, field), err_msg=where)
                 assert got.ends == want.ends
     finally:
-        for envs in parts.values():
+        for envs in backends.values():
             envs.close()
 
 

@@ -51,7 +51,7 @@ def test_steps_updates_and_games_are_counted():
     seen = numbers(run, 25)
     assert graphs.cuda and len(graphs._graphs) >= 2, "graphs were recorded"
     steps = [s for s, _, _ in seen]
-    # none at all where the limit ended all games in one step, and every machine is away
+    # none at all where the limit ended all games in one step, and every console is resetting
     gained = [b - a for a, b in itertools.pairwise(steps)]
     assert all(0 <= g <= 32 * graphs.per_graph for g in gained) and sum(g == 0 for g in gained) <= len(gained) // 4
     filled = next(i for i, s in enumerate(steps) if s >= 700)
@@ -126,7 +126,7 @@ def test_own_kernels_play_and_learn_what_the_plain_learner_does(monkeypatch):
     assert seen[0] == seen[1] and seen[0][-1][1] > 50
     assert torch.equal(a.ring.frames, b.ring.frames) and torch.equal(a.ring.action, b.ring.action)
     b.ring.see(b.player.obs[:, -1], b.age)  # as `choose` begins
-    here = b.player.away == 0
+    here = b.player.resetting == 0
     said = a.update.act(b.learner.online, b.player.obs).squeeze(-1).float()
     torch.testing.assert_close(b.values()[here], said[here], rtol=0, atol=1e-2)
     obs = a.ring.stacks((a.ring.head - 1).expand(32), torch.arange(32, device="cuda"))

@@ -85,7 +85,7 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(stop_at, monkeypatch):
         assert len(agent.playing) == 1
         agent.get_state()  # waits for who is at play
     assert any(ends for *_, ends in expected) and expected[-1][1] > 100
-    for name in ("frames", "action", "reward", "done", "valid"):
+    for name in ("frames", "action", "reward", "terminated", "valid"):
         assert torch.equal(getattr(whole.ring, name), getattr(resumed.ring, name)), name
     for name, chance in whole.chances.items():
         assert torch.equal(chance.get_state(), resumed.chances[name].get_state()), name

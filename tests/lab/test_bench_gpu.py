@@ -23,13 +23,13 @@ TWO = Options(rounds=2, seconds=0.001)
 
 
 class Machines:
-    """`n` machines of which every fourth is away; some of the games end in a step that somebody else counts."""
+    """`n` machines of which every fourth is resetting; some of the games end in a step that somebody else counts."""
 
     n_actions = 3
 
     def __init__(self, n: int) -> None:
         self.actions = torch.full((n,), -1)
-        self.away = (torch.arange(n) % 4 == 0).int()
+        self.resetting = (torch.arange(n) % 4 == 0).int()
         self.steps = self.looks = self.starts = 0
 
     def admit(self):

@@ -10,7 +10,7 @@ from dqnitro.replay.gpu_ring import Ring, space_to_depth
 
 
 def filled_ring(deep: bool = False) -> Ring:
-    """Two environments, 40 slots; environment 0 plays games of 5 steps, then is away for 2; environment 1 never ends."""
+    """Two environments, 40 slots; environment 0 plays games of 5 steps, then takes 2 to reset; environment 1 never ends."""
     ring = Ring(40, 2, 8, 4, "cpu", deep)
     phase = 0
     age = torch.zeros(2, dtype=torch.int64)
@@ -46,7 +46,7 @@ def test_an_end_within_the_steps_stops_the_sum_and_the_bootstrap():
     assert b.discount_t.item() == 0 and b.weight.item() == 1
 
 
-def test_a_machine_that_is_away_has_no_transition():
+def test_an_environment_that_is_resetting_has_no_transition():
     ring = filled_ring()
     for t in (54, 55):
         assert ring.transitions(slot(t), torch.tensor([0]), 3, 0.5).weight.item() == 0
@@ -60,7 +60,7 @@ def test_frames_from_before_the_game_are_black():
 
 def test_a_cut_off_game_bootstraps_from_its_last_observation():
     ring = filled_ring()
-    ring.cut[slot(50), 1] = True
+    ring.truncated[slot(50), 1] = True
     b = ring.transitions(slot(49), torch.tensor([1]), 3, 0.5)
     assert b.reward_t.item() == 1 + 0.5 and b.discount_t.item() == 0.25 and b.weight.item() == 1
     assert b.obs_t[0, -1, 0, 0].item() == 51

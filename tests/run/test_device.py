@@ -20,7 +20,7 @@ GAME = 6  # steps of a game
 class Catch:
     """n games of `GAME` steps: a bright bar is on the left or on the right; action 1 is right for right, 0 for left.
 
-    Like consoles on a GPU: a finished game is away until the next graph begins, then its next game is started, and the
+    Like consoles on a GPU: an environment is resetting until the next graph begins, then its next game is started, and the
     graph after that it is back.
     """
 
@@ -29,7 +29,7 @@ class Catch:
     def __init__(self, n: int) -> None:
         self.obs = torch.zeros((n, 4, SIZE, SIZE), dtype=torch.uint8)
         self.actions = torch.zeros(n, dtype=torch.int64)
-        self.away = torch.zeros(n, dtype=torch.int32)
+        self.resetting = torch.zeros(n, dtype=torch.int32)
         self._left = torch.full((n,), GAME)
         self._side = torch.arange(n) % 2
         self._reward, self._over = torch.zeros(n), torch.zeros(n, dtype=torch.bool)
@@ -43,24 +43,24 @@ class Catch:
         self.obs.copy_(new)
 
     def step(self) -> None:
-        here = self.away == 0
+        here = self.resetting == 0
         self.played += int(here.sum())
         self._reward = torch.where(self.actions == self._side, 1.0, -1.0) * here
         self._left = self._left - here.long()
         self._over = here & (self._left == 0)
-        self.away[self._over] = 1
+        self.resetting[self._over] = 1
         self._side = torch.where(here, (self._side * 5 + self._left + torch.arange(len(here))) % 2, self._side)
         self._draw(here, fresh=False)
 
     def admit(self) -> None:
-        ready = self.away == 3
-        self.away[self.away == 1] = 2
-        self.away[ready] = 0
+        ready = self.resetting == 3
+        self.resetting[self.resetting == 1] = 2
+        self.resetting[ready] = 0
         self._left[ready] = GAME
         self._draw(ready, fresh=True)
 
     def begin_games(self) -> None:
-        self.away[self.away == 2] = 3
+        self.resetting[self.resetting == 2] = 3
 
     def outcome(self):
         return self._reward, self._over, torch.zeros_like(self._over)
@@ -98,7 +98,7 @@ def ticks(a: DeviceAgent):
 def test_steps_games_and_updates_are_counted():
     a = agent(config())
     seen = list(itertools.islice(ticks(a), 40))
-    assert seen[-1].steps == a.player.played  # environments that were away did not step
+    assert seen[-1].steps == a.player.played  # environments that were resetting did not step
     games = [end for tick in seen for end in tick.ends]
     assert games and all(end.steps == GAME and -GAME <= end.score <= GAME for end in games)
     # one update for every four vector-step decisions after the fill, counted in vector steps

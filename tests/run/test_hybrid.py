@@ -35,7 +35,7 @@ def test_the_card_sees_what_the_environments_show():
         assert np.array_equal(agent.players[0].obs.numpy(), step.obs_t)
         ended = np.zeros(8, bool)
         ended[[end.env for end in step.ends]] = True
-        assert np.array_equal(agent.players[0].away.numpy() != 0, ended)
+        assert np.array_equal(agent.players[0].resetting.numpy() != 0, ended)
         resets += int(step.reset.sum())
     assert resets > 8
     agent.close()

@@ -25,7 +25,7 @@ def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
     config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
     config, rungs, why = fitted(config, plan.climbed(tuple(args.without), tuple(args.also)))
     if why:
-        note(f"using compile instead of own-kernels: {why}")
+        note(why)
     check_runner(config)
     return config, rungs
 

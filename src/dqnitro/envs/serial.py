@@ -76,7 +76,7 @@ class SerialEngine:
         self.n_actions = int(actions.n)
         self.obs_shape = observations.shape
         self.obs_dtype = np.dtype(observations.dtype)
-        self._ended = np.zeros(len(self._envs), np.bool_)
+        self._reset_next = np.zeros(len(self._envs), np.bool_)
         self._actions = np.zeros(len(self._envs), np.int64)
 
     @property
@@ -86,14 +86,14 @@ class SerialEngine:
 
     def begin(self, games: np.ndarray, actions: Sequence[np.ndarray]) -> np.ndarray:
         obs = np.empty((len(self._envs), *self.obs_shape), self.obs_dtype)
-        self._ended[:] = False
+        self._reset_next[:] = False
         for i, env in enumerate(self._envs):
             # The last action is stepped here and not by the plan, to know whether it ended the game.
             env.plan = Plan(int(games[i]), actions[i][:-1])
             obs[i], _ = env.reset()
             for action in actions[i][-1:]:
                 obs[i], _, terminated, truncated, _ = env.step(action)
-                self._ended[i] = terminated or truncated
+                self._reset_next[i] = terminated or truncated
         return obs
 
     def send(self, actions: np.ndarray) -> None:
@@ -107,12 +107,12 @@ class SerialEngine:
             *(np.zeros(n, np.bool_) for _ in range(3)),
         )
         for i, env in enumerate(self._envs):
-            if self._ended[i]:
+            if self._reset_next[i]:
                 out.obs[i], _ = env.reset()
             else:
                 out.obs[i], out.reward[i], out.terminated[i], out.truncated[i], info = env.step(self._actions[i])
                 out.life_lost[i] = "life_lost" in info
-        self._ended = out.terminated | out.truncated
+        self._reset_next = out.terminated | out.truncated
         return out
 
     def close(self) -> None:

@@ -17,24 +17,24 @@ from dqnitro.envs.base import Envs, Step
 from dqnitro.errors import CheckpointError, ConfigError
 
 
-class EnvParts:
-    """Groups (`parts`) of equal size, in the order of the environments' numbers."""
+class EnvGroups:
+    """Groups of equal size, in the order of the environments' numbers."""
 
-    def __init__(self, parts: Sequence[Envs]) -> None:
-        self.parts = tuple(parts)
-        self.n_each = self.parts[0].spec.n_envs
-        self.spec = replace(self.parts[0].spec, n_envs=self.n_each * len(self.parts))
+    def __init__(self, groups: Sequence[Envs]) -> None:
+        self.groups = tuple(groups)
+        self.n_each = self.groups[0].spec.n_envs
+        self.spec = replace(self.groups[0].spec, n_envs=self.n_each * len(self.groups))
 
     def reset(self) -> np.ndarray:
-        return np.concatenate([part.reset() for part in self.parts])
+        return np.concatenate([group.reset() for group in self.groups])
 
     def send(self, k: int, actions: np.ndarray) -> None:
         """Start a step of group k."""
-        self.parts[k].send(actions)
+        self.groups[k].send(actions)
 
     def recv(self, k: int) -> Step:
         """Finish the step of group k. Arrays are those of the group; `ends` numbers environments among all."""
-        step = self.parts[k].recv()
+        step = self.groups[k].recv()
         if k and step.ends:
             ends = tuple(end._replace(env=end.env + k * self.n_each) for end in step.ends)
             step = step._replace(ends=ends)
@@ -42,37 +42,37 @@ class EnvParts:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """What one group with all environments would save."""
-        states = [part.get_state() for part in self.parts]
+        states = [group.get_state() for group in self.groups]
         return {key: np.concatenate([state[key] for state in states]) for key in states[0]}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        if len(self.parts) == 1:
-            return self.parts[0].set_state(state)
+        if len(self.groups) == 1:
+            return self.groups[0].set_state(state)
         steps = np.array(state.get("steps", ()), np.int64)
         if len(steps) != self.spec.n_envs:
             raise CheckpointError(
                 f"{len(steps)} environments were saved, this run has {self.spec.n_envs}", "keep n_envs"
             )
-        lengths = [int(s.sum()) for s in np.split(steps, len(self.parts))]
+        lengths = [int(s.sum()) for s in np.split(steps, len(self.groups))]
         shown = []
-        for k, part in enumerate(self.parts):
+        for k, group in enumerate(self.groups):
             ours = slice(k * self.n_each, (k + 1) * self.n_each)
             played = slice(sum(lengths[:k]), sum(lengths[: k + 1]))
             mine = {key: array[played if key == "actions" else ours] for key, array in state.items()}
-            shown.append(part.set_state(mine))
+            shown.append(group.set_state(mine))
         return np.concatenate(shown)
 
     def close(self) -> None:
-        for part in self.parts:
-            part.close()
+        for group in self.groups:
+            group.close()
 
 
-def parts_of(envs: Any) -> tuple[Any, ...]:
+def groups_of(envs: Any) -> tuple[Any, ...]:
     """The groups of an agent's environments; one where they are not divided."""
-    return envs.parts if isinstance(envs, EnvParts) else (envs,)
+    return envs.groups if isinstance(envs, EnvGroups) else (envs,)
 
 
-def count_parts(config: Config) -> int:
+def count_groups(config: Config) -> int:
     """How many groups the runner hybrid makes of the environments: what the config says, or what is useful."""
     if config.env_parts == 0:
         return 2 if config.envs == "console" and config.n_envs % 2 == 0 else 1
@@ -82,16 +82,16 @@ def count_parts(config: Config) -> int:
         )
     if config.n_envs % config.env_parts:
         raise ConfigError(
-            f"{config.n_envs} environments cannot be divided into {config.env_parts} equal parts", "change --env-parts"
+            f"{config.n_envs} environments cannot be divided into {config.env_parts} equal groups", "change --env-parts"
         )
     return config.env_parts
 
 
-def make_env_parts(config: Config) -> EnvParts:
+def make_env_groups(config: Config) -> EnvGroups:
     """The environments that `config` describes, in as many groups as it says."""
     from dqnitro.envs import atari_game, compiled_games, make_envs
 
-    count = count_parts(config)
+    count = count_groups(config)
     if count == 1:
-        return EnvParts([make_envs(config)])
-    return EnvParts(compiled_games(config, atari_game(config.env_id), count))
+        return EnvGroups([make_envs(config)])
+    return EnvGroups(compiled_games(config, atari_game(config.env_id), count))

@@ -11,7 +11,7 @@ import numpy as np
 
 from dqnitro import ladder, recipes
 from dqnitro.config import Config
-from dqnitro.envs.turns import parts_of
+from dqnitro.envs.turns import groups_of
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.intervals import rate_interval, ratio_interval
 from dqnitro.lab.race import Change, Race, facts_of
@@ -106,8 +106,8 @@ def no_reshape(agent: Any) -> None:
     """Every second pixel, cropped, instead of an area average: the same shape, hardly any work."""
     from dqnitro.envs.wrappers import Warp
 
-    (part,) = parts_of(agent.envs)  # the backend `wrappers` is never split into groups
-    for env in part.engine.envs:
+    (group,) = groups_of(agent.envs)  # the backend `wrappers` is never split into groups
+    for env in group.engine.envs:
         while not isinstance(env, Warp):
             env = env.env
         setattr(env, "observation", _cut(env.size))  # noqa: B010 - a method is replaced on purpose

@@ -61,7 +61,7 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
         if stand.why is None:
             if race.build(name, stand.config) is None:
                 stand.why = race.skipped[name]
-            elif not ladder.rung(name).aside:
+            elif not ladder.rung(name).detour:
                 on = stand
         stands.append(stand)
     return stands
@@ -84,7 +84,7 @@ def row_of(stand: Stand, race: Race) -> dict[str, Any]:
     rung = ladder.RUNGS.get(stand.name)
     row: dict[str, Any] = {
         "name": stand.name, "promise": stand.promise, "climbed": list(stand.climbed), "on": stand.on,
-        "aside": rung.aside if rung else False,
+        "aside": rung.detour if rung else False,
         "what": rung.what if rung else "The textbook DQN with the settings of the book.",
         "hurts": rung.hurts if rung else "", "notes_say": rung.notes_say if rung else None,
         "state": "skipped" if stand.why else "measured", "why": stand.why, "solve": None,

@@ -81,8 +81,7 @@ def _finish(spans: Spans, wall: float, calls: int) -> Node:
     root = spans.root
     root.seconds, root.calls = wall, calls
     root.child("loop").seconds = root.own_seconds()
-    spans.root = Node("unused")  # the pass under the profiler does not count
-    spans._stack = [spans.root]
+    spans.restart("unused")  # the pass under the profiler does not count
     return root
 
 

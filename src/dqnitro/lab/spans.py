@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from dqnitro.agent import PHASES, Agent
-from dqnitro.envs.turns import parts_of
+from dqnitro.envs.turns import groups_of
 
 # Where in an agent, which function, and the span of the tree that it counts in.
 Watched = tuple[tuple[str, str, str], ...]
@@ -96,9 +96,13 @@ class Spans:
     """Grows a tree from nested calls."""
 
     def __init__(self, name: str) -> None:
+        self.restart(name)
+        self.annotate = False  # also tell torch's profiler; costs more, so the figures come from a pass without it
+
+    def restart(self, name: str) -> None:
+        """Grow another tree from here on; the one before stays as it is."""
         self.root = Node(name)
         self._stack = [self.root]
-        self.annotate = False  # also tell torch's profiler; costs more, so the figures come from a pass without it
 
     def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -142,7 +146,7 @@ def watch(agent: Agent) -> Iterator[Spans]:
 
         for path, name, label in WATCHED[runner]:
             replace(_owner(agent, path, name), name, label)
-        for envs in parts_of(agent.envs) if agent.config.envs in POOLED and runner in HOST_PLAYS else ():
+        for envs in groups_of(agent.envs) if agent.config.envs in POOLED and runner in HOST_PLAYS else ():
             replace(_owner(envs, "engine", "recv"), "recv", "waiting")
         # These two are called on whatever tensor and parameters there are, so they are replaced for everybody.
         replace(torch.Tensor, "backward", "backward")

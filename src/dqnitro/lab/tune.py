@@ -12,7 +12,7 @@ from typing import Any
 
 from dqnitro import recipes, tuned
 from dqnitro.config import Config
-from dqnitro.envs.turns import count_parts
+from dqnitro.envs.turns import count_groups
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.host import usable_cores
 from dqnitro.intervals import Interval, rate_interval, ratio_interval
@@ -110,7 +110,7 @@ def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
     if config.act_device != "same":
         return [], {}
     out, why_not = [], {}
-    if config.runner == "hybrid" and count_parts(config) > 1:
+    if config.runner == "hybrid" and count_groups(config) > 1:
         out.append(Knob("environment parts", "1", ALIKE, settings={"env_parts": 1}))
     if config.runner == "inline" and usable_cores() > 1:
         out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))

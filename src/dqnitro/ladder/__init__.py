@@ -15,7 +15,6 @@ from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
 from dqnitro.ladder.rung import Promise, Rung
 from dqnitro.ladder.rungs import RUNGS
-from dqnitro.requirements import own_kernels_need
 
 __all__ = [
     "RUNGS",
@@ -60,16 +59,21 @@ def climb(config: Config, names: tuple[str, ...]) -> Config:
 
 
 def fitted(config: Config, names: tuple[str, ...] = ()) -> tuple[Config, tuple[str, ...], str | None]:
-    """Replace `own-kernels` by `compile` if it does not support a setting of this config.
+    """Replace a transform that does not support a setting of this config by the one that it names instead.
 
-    Returns the config, the rungs, and the reason (None if nothing was replaced). Settings given one by one are applied
+    Returns the config, the rungs, and what was replaced and why (None if nothing was). Settings given one by one are applied
     after the rungs were chosen, so a rung can turn out not to fit.
     """
-    why = own_kernels_need(config) if "own-kernels" in config.wrappers else None
-    if why is None:
+    from dqnitro.learn.transforms import first_unfit  # it imports torch
+
+    unfit = first_unfit(config)
+    if unfit is None or not unfit[0].instead:
         return config, names, None
-    wrappers, names = (tuple("compile" if n == "own-kernels" else n for n in x) for x in (config.wrappers, names))
-    return config.replace(wrappers=wrappers), names, why
+    transform, why = unfit
+    wrappers, names = (
+        tuple(transform.instead if n == transform.name else n for n in x) for x in (config.wrappers, names)
+    )
+    return config.replace(wrappers=wrappers), names, f"using {transform.instead} instead of {transform.name}: {why}"
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Place:
 def path(base: Config, names: tuple[str, ...]) -> tuple[Place, ...]:
     """The whole climb from `base`: what would run at every rung, or why it cannot.
 
-    A rung that cannot run is skipped. A rung with `aside` is measured on top of those before it, then removed again.
+    A rung that cannot run is skipped. A rung with `detour` is measured on top of those before it, then removed again.
     """
     places: list[Place] = []
     kept: tuple[str, ...] = ()
@@ -97,7 +101,7 @@ def path(base: Config, names: tuple[str, ...]) -> tuple[Place, ...]:
             why = "it would change nothing: the config already has these settings"
         config = climb(base, kept if why else climbed)
         places.append(Place(name, kept if why else climbed, config, why))
-        if why is None and not rung(name).aside:
+        if why is None and not rung(name).detour:
             kept = climbed
     return tuple(places)
 

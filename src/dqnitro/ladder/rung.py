@@ -23,7 +23,7 @@ class Rung:
     needs: Callable[[Config], str | None] = lambda _: None  # why it cannot run here, or None
     notes_say: str | None = None  # what the notes (see rungs.py) report; None: they do not mention it
     replaces: tuple[str, ...] = ()  # rungs that it conflicts with; the one climbed later stays
-    aside: bool = False  # measured at its position in the climb, then removed again
+    detour: bool = False  # measured at its position in the climb, then removed again
 
 
 def with_wrapper(name: str) -> Callable[[Config], Config]:

@@ -59,7 +59,7 @@ SAME_RUN = (
         "Also builds autograd graphs in the target and acting passes. The notes warn of it, so it is a rung, too.",
         "Always: it only costs time and memory.",
         notes_say="229 to 219 steps/s (-4.3%); solved in 51.0 instead of 52.2 minutes.",
-        aside=True,
+        detour=True,
     ),
     Rung(
         "pinned-copies", "exact", with_wrapper("pinned-copies"),
@@ -72,14 +72,14 @@ SAME_RUN = (
         "Chooses actions on the CPU with a copy of the network and learns on the GPU: observations stay on the host.",
         "Nearly always: after every update all weights are copied back.", needs_gpu,
         notes_say="159 to 120 steps/s; also much slower with acting in a separate process.",
-        replaces=ACTING, aside=True,
+        replaces=ACTING, detour=True,
     ),
     Rung(
         "play-on-second-gpu", "close", setting(act_device="cuda:1", act_sync_updates=1),
         "Chooses actions on a second GPU with a copy of the network, refreshed after every update.",
         "Nearly always: the weights are copied between the GPUs after every update.", needs_two_gpus,
         notes_say="445 to 430 steps/s.",
-        replaces=ACTING, aside=True,
+        replaces=ACTING, detour=True,
     ),
     Rung(
         "frame-replay", "exact", setting(replay="frames"),
@@ -92,7 +92,7 @@ SAME_RUN = (
         "Runs each environment in its own process, with Gymnasium's AsyncVectorEnv.",
         "Fast environments: sending a frame between processes costs more than making it.",
         notes_say="Vectorised environments are advised to keep CPU and GPU busy; no figure.",
-        replaces=("ale-vector", "console"), aside=True,
+        replaces=("ale-vector", "console"), detour=True,
     ),
     Rung(
         "ale-vector", "exact", setting(envs="ale"),
@@ -129,14 +129,14 @@ SAME_RUN = (
         "Large layers, next to which Python's overhead is negligible. Deprecated by torch in favour of torch.compile.",
         needs_torchscript,
         notes_say="Recommended for networks and inputs of fixed shape; no figure.",
-        replaces=("compile", "float16", "bfloat16", "written-out", "distinct-patches"), aside=True,
+        replaces=("compile", "float16", "bfloat16", "written-out", "distinct-patches"), detour=True,
     ),
     Rung(
         "float16", "close", with_wrapper("float16"),
         "Computes convolutions and matrix products in float16; the loss is scaled up so that small gradients survive.",
         "CPUs without float16 arithmetic. An update whose gradients overflow is skipped.", needs_float16,
         notes_say="Recommended on GPUs that support it, with a warning about stability; no figure.",
-        replaces=("torchscript", "bfloat16", "written-out", "distinct-patches", "one-pass-adam"), aside=True,
+        replaces=("torchscript", "bfloat16", "written-out", "distinct-patches", "one-pass-adam"), detour=True,
     ),
     Rung(
         "bfloat16", "close", with_wrapper("bfloat16"),
@@ -148,7 +148,7 @@ SAME_RUN = (
         "compile", "close", with_wrapper("compile"),
         "Fuses the forward and backward pass into a few kernels with torch.compile.",
         "Short runs: compiling takes tens of seconds before the first step.", needs_compiler,
-        replaces=("torchscript",), aside=True,  # every later rung would have to compile again
+        replaces=("torchscript",), detour=True,  # every later rung would have to compile again
     ),
     Rung(
         "written-out", "close", with_wrapper("written-out"),
@@ -216,7 +216,7 @@ OTHER_RESIZE = (
         "Small objects can fall between the four pixels; thin lines flicker.",
         first_reason(needs_images, needs_python_resize),
         notes_say="They recommend trying other methods; no figure.",
-        replaces=("pillow-resize", "ale-vector", "console"), aside=True,
+        replaces=("pillow-resize", "ale-vector", "console"), detour=True,
     ),
     Rung(
         "pillow-resize", "learning", setting(resize="pillow"),
@@ -224,7 +224,7 @@ OTHER_RESIZE = (
         "OpenCV has caught up, so expect Pillow to be slower.",
         first_reason(needs_images, needs_python_resize, needs_pillow),
         notes_say="Its SIMD build was once faster than OpenCV, which is now optimised as well; no figure.",
-        replaces=("linear-resize", "ale-vector", "console"), aside=True,
+        replaces=("linear-resize", "ale-vector", "console"), detour=True,
     ),
 )  # fmt: skip
 
@@ -234,84 +234,84 @@ OTHER_LEARNING = (
         "Chooses actions on a second GPU with weights that are up to four updates old.",
         "Nearly always: acting is seldom the bottleneck, and a second GPU gains a few per cent.", needs_two_gpus,
         notes_say="445 to 455 steps/s; judged not worth it.",
-        replaces=ACTING, aside=True,
+        replaces=ACTING, detour=True,
     ),
     Rung(
         "play-on-second-gpu-every-10", "learning", setting(act_device="cuda:1", act_sync_updates=10),
         "Chooses actions on a second GPU with weights that are up to ten updates old.",
         "Nearly always: acting is seldom the bottleneck, and a second GPU gains a few per cent.", needs_two_gpus,
         notes_say="445 to 457 steps/s; judged not worth it.",
-        replaces=ACTING, aside=True,
+        replaces=ACTING, detour=True,
     ),
     Rung(
         "kaiming-init", "learning", setting(init="kaiming"),
         "Initial weights for ReLU layers (He and others, 2015). Steps are not faster, but fewer may be needed.",
         "Initial Q-values are larger and have to be unlearned.",
         notes_say="Recommended together with in-place ReLU as the optimised network; no figure.",
-        aside=True,
+        detour=True,
     ),
     Rung(
         "no-noop-reset", "learning", setting(noop_max=0),
         "Starts every game without no-op frames.",
         "Deterministic games: they always start the same, and the agent may memorise one game.", atari_only,
         notes_say=LIGHTER,
-        aside=True,
+        detour=True,
     ),
     Rung(
         "no-episodic-life", "learning", setting(episodic_life=False),
         "Losing a life no longer ends the episode for learning.",
         "Games with several lives: the agent learns more slowly that losing one is bad.",
         notes_say="445 to 450 steps/s; 440 if clipping is off, too.",
-        aside=True,
+        detour=True,
     ),
     Rung(
         "no-clipping", "learning", setting(clip_rewards=False),
         "Learns from unclipped rewards. Nothing gets faster; Pong's rewards are 1 and -1 anyway.",
         "Games with large rewards: one learning rate does not fit all of them.",
         notes_say="445 to 445 steps/s; 440 if episodic life is off, too.",
-        aside=True,
+        detour=True,
     ),
     Rung(
         "skip-without-max", "learning", setting(max_pool=False),
         "Observes only the last frame of a step instead of the maximum of the last two: one frame less to render.",
         "Games that draw some objects only in every second frame: those objects disappear.", atari_only,
         notes_say=LIGHTER,
-        aside=True,
+        detour=True,
     ),
     Rung(
         "stack-of-two", "learning", setting(frame_stack=2),
         "Stacks two frames instead of four: half the pixels to convolve and to copy.",
         "Games in which acceleration matters or objects flicker.", needs_images,
         notes_say=LIGHTER,
-        aside=True,
+        detour=True,
     ),
     Rung(
         "two-envs", "learning", envs_and_batch(2),
         "Plays two games in parallel and learns once for both, with a batch twice as large: the same samples per step.",
         "Fewer, larger updates: what a step teaches can fall.",
         notes_say="Faster, and converges sooner, than one environment; figures are given for three.",
-        replaces=ENVS, aside=True,
+        replaces=ENVS, detour=True,
     ),
     Rung(
         "three-envs", "learning", envs_and_batch(3),
         "Plays three games in parallel and learns once for all, with a batch three times as large. Best in the notes.",
         "Fewer, larger updates: what a step teaches can fall.",
         notes_say="229 to 395 steps/s (+72.5%); solved in 36.0 instead of 52.2 minutes.",
-        replaces=ENVS, aside=True,
+        replaces=ENVS, detour=True,
     ),
     Rung(
         "four-envs", "learning", envs_and_batch(4),
         "Plays four games in parallel and learns once for all, with a batch four times as large.",
         "More than three environments slowed convergence down in the notes.",
         notes_say="More steps a second than three, but slower to converge; no figure.",
-        replaces=ENVS, aside=True,
+        replaces=ENVS, detour=True,
     ),
     Rung(
         "six-envs", "learning", envs_and_batch(6),
         "Plays six games in parallel and learns once for all, with a batch six times as large.",
         "More than three environments slowed convergence down in the notes.",
         notes_say="More steps a second than three, but slower to converge; no figure.",
-        replaces=ENVS, aside=True,
+        replaces=ENVS, detour=True,
     ),
     Rung(
         "eight-envs", "learning", setting(n_envs=8),
@@ -324,7 +324,7 @@ OTHER_LEARNING = (
         "Learns once every two steps: nearly twice the steps per second. The notes found two the best compromise.",
         "Every step teaches less.",
         notes_say="159 to 202 steps/s; 221 to 315 with acting in a separate process. Judged the best number.",
-        replaces=STEPS, aside=True,
+        replaces=STEPS, detour=True,
     ),
     Rung(
         "four-steps-per-update", "learning", setting(steps_per_update=4.0),
@@ -338,14 +338,14 @@ OTHER_LEARNING = (
         "Learns once every eight steps: playing, not learning, becomes the bottleneck.",
         "With an eighth of the updates, the score needs many more steps to rise.",
         notes_say="159 to 246 steps/s.",
-        replaces=STEPS, aside=True,
+        replaces=STEPS, detour=True,
     ),
     Rung(
         "sixteen-steps-per-update", "learning", setting(steps_per_update=16.0),
         "Learns once every sixteen steps. It shows how fast playing by itself is.",
         "Always: the run of the notes did not converge.",
         notes_say="159 to 254 steps/s; did not converge.",
-        replaces=STEPS, aside=True,
+        replaces=STEPS, detour=True,
     ),
     Rung(
         "processes", "learning", in_processes,
@@ -356,7 +356,7 @@ OTHER_LEARNING = (
         needs_two_cores,
         notes_say="229 to 290 steps/s (+26.6%), solved in 31.2 instead of 52.2 minutes; elsewhere 159 to 221. "
         "Their ratio of steps to updates was not fixed.",
-        replaces=ACTING, aside=True,
+        replaces=ACTING, detour=True,
     ),
     Rung(
         "all-on-gpu", "learning", all_on_gpu,
@@ -375,7 +375,7 @@ OTHER_LEARNING = (
         "the replay as bytes and write bfloat16 weights for the next update; acting uses them as well.",
         "Other networks, which they do not support.",
         first_reason(needs_gpu, needs_ring, needs_bfloat16, needs_nature_network, needs_compiler, needs_triton),
-        replaces=("torchscript", "float16", "compile", "cuda-graphs"), aside=True,  # the next rungs change the network
+        replaces=("torchscript", "float16", "compile", "cuda-graphs"), detour=True,  # the next rungs change the network
     ),
     Rung(
         "small-frame", "learning", setting(screen_size=60),

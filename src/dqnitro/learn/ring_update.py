@@ -18,8 +18,8 @@ from dqnitro.config import Config
 from dqnitro.dqn import Batch
 from dqnitro.errors import ConfigError
 from dqnitro.learn.learner import Learner
+from dqnitro.learn.transforms import first_unfit
 from dqnitro.replay.gpu_ring import Ring
-from dqnitro.requirements import own_kernels_need
 
 
 class RingUpdate(Protocol):
@@ -111,8 +111,9 @@ def make_update(config: Config, learner: Learner, ring: Ring, together: int) -> 
     """The update that the learner's parts ask for; at most `together` are made at a time."""
     if not learner.parts.reads_ring:
         return TorchUpdate(config, learner, ring)
-    if why := own_kernels_need(config):
-        raise ConfigError(f"wrapper own-kernels: {why}", "use --without own-kernels")
+    if unfit := first_unfit(config):
+        transform, why = unfit
+        raise ConfigError(f"wrapper {transform.name}: {why}", f"use --without {transform.name}")
     from dqnitro.learn.gpu.fused_update import FusedUpdate
 
     return FusedUpdate(config, learner, ring, together)

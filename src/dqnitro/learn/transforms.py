@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork
 from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.optimizer_step import PlainStep, ScaledStep, Stepper
+from dqnitro.requirements import own_kernels_need
 
 if TYPE_CHECKING:
     from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
@@ -71,6 +73,14 @@ class Transform:
     reads_ring: bool = False  # its update needs the replay of the runners device and hybrid
     graph_holds_optimizer: bool = False  # the optimiser's step counter is where a CUDA graph can count
     start_up: str = ""  # what takes long before the first step
+    needs: Callable[[Config], str | None] = lambda _: None  # why it does not support the settings of a config, or None
+    builds_on: tuple[str, ...] = ()  # transforms that have to be there as well
+    instead: str = ""  # the transform to use where this one does not fit
+
+    def unfit(self, config: Config) -> str | None:
+        """Why it cannot be used in this config, on any machine; None if it can."""
+        missing = [name for name in self.builds_on if name not in config.wrappers]
+        return self.needs(config) or (f"it builds on {' and '.join(missing)}, which is off" if missing else None)
 
 
 TRANSFORMS: dict[str, Transform] = {}  # in the order in which they are applied, first innermost
@@ -389,6 +399,7 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
 @transform(
     "own-kernels", only_on="cuda", elsewhere="on the CPU take distinct-patches", reads_ring=True,
     excludes=("torchscript", "float16", "compile", "cuda-graphs"),
+    needs=own_kernels_need, builds_on=("bfloat16",), instead="compile",
     start_up="compiling the kernels of the update, if they are new to this machine: half a minute",
 )  # fmt: skip
 def own_kernels(parts: UpdateParts, device: str) -> UpdateParts:
@@ -409,6 +420,12 @@ def chosen(names: tuple[str, ...]) -> tuple[Transform, ...]:
         if name not in TRANSFORMS:
             raise ConfigError(f"unknown wrapper {name!r}", f"the wrappers are {', '.join(TRANSFORMS)}")
     return tuple(found for name, found in TRANSFORMS.items() if name in names)
+
+
+def first_unfit(config: Config) -> tuple[Transform, str] | None:
+    """The first transform of a config that cannot be used with its other settings, and why; None if all can."""
+    found = (t for name, t in TRANSFORMS.items() if name in config.wrappers)
+    return next(((t, why) for t in found if (why := t.unfit(config))), None)
 
 
 def for_graphs(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -23,8 +23,9 @@ from torch import Tensor
 
 from dqnitro.dqn import Batch
 
-COLUMNS = ("frames", "action", "reward", "done", "cut", "valid", "age")  # (slots, environments, ...)
-STATE = (*COLUMNS, "head", "filled")
+COLUMNS = ("frames", "action", "reward", "terminated", "truncated", "valid", "age")  # (slots, environments, ...)
+# attribute -> its name in checkpoints
+STATE = {name: name for name in (*COLUMNS, "head", "filled")} | {"terminated": "done", "truncated": "cut"}
 GUARD = 8  # slots next to the one being written that are never sampled: play goes on while the learner reads
 
 
@@ -60,8 +61,8 @@ class Ring:
         self.frames = torch.zeros((slots, n, *shape), dtype=torch.uint8, device=device)
         self.action = torch.zeros((slots, n), dtype=torch.int64, device=device)
         self.reward = torch.zeros((slots, n), dtype=torch.float32, device=device)
-        self.done = torch.zeros((slots, n), dtype=torch.bool, device=device)
-        self.cut = torch.zeros((slots, n), dtype=torch.bool, device=device)
+        self.terminated = torch.zeros((slots, n), dtype=torch.bool, device=device)
+        self.truncated = torch.zeros((slots, n), dtype=torch.bool, device=device)
         self.valid = torch.zeros((slots, n), dtype=torch.bool, device=device)
         self.age = torch.zeros((slots, n), dtype=torch.int64, device=device)  # steps since the game began
         self.head = torch.zeros(1, dtype=torch.int64, device=device)
@@ -74,14 +75,14 @@ class Ring:
         kept = (getattr(self, name) for name in COLUMNS)
         return sum(t.numel() * t.element_size() for t in kept) / (self.slots * self.n)
 
-    def part(self, first: int, n: int) -> Ring:
+    def group(self, first: int, n: int) -> Ring:
         """n environments from number `first` on, as a ring that is written by itself: the same memory, another `head`."""
-        part = copy.copy(self)
-        part.first, part.n = first, n
+        group = copy.copy(self)
+        group.first, group.n = first, n
         for name in COLUMNS:
-            setattr(part, name, getattr(self, name)[:, first : first + n])
-        part.head, part.filled = self.head.clone(), self.filled.clone()
-        return part
+            setattr(group, name, getattr(self, name)[:, first : first + n])
+        group.head, group.filled = self.head.clone(), self.filled.clone()
+        return group
 
     def see(self, frame: Tensor, age: Tensor) -> None:
         """The newest frame (n, height, width) of the current observation."""
@@ -92,11 +93,11 @@ class Ring:
         self.action.index_copy_(0, self.head, action[None])
         self.valid.index_copy_(0, self.head, valid[None])
 
-    def outcome(self, reward: Tensor, done: Tensor, cut: Tensor) -> None:
+    def outcome(self, reward: Tensor, terminated: Tensor, truncated: Tensor) -> None:
         """What came of the current slot's decisions; then the next slot is the current one."""
         self.reward.index_copy_(0, self.head, reward[None])
-        self.done.index_copy_(0, self.head, done[None])
-        self.cut.index_copy_(0, self.head, cut[None])
+        self.terminated.index_copy_(0, self.head, terminated[None])
+        self.truncated.index_copy_(0, self.head, truncated[None])
         self.head.copy_((self.head + 1) % self.slots)
         self.filled.copy_((self.filled + 1).clamp(max=self.slots))
 
@@ -144,10 +145,10 @@ class Ring:
             total = total + alive * gamma**k * self.reward[at, env]
             steps = steps + alive
             discount = torch.where(alive, torch.full_like(discount, gamma ** (k + 1)), discount)
-            ended = alive & self.done[at, env]
+            ended = alive & self.terminated[at, env]
             discount = torch.where(ended, torch.zeros_like(discount), discount)
-            # cut off by a limit: the next slot holds its last observation, which is worth what the network thinks
-            alive = alive & ~ended & ~self.cut[at, env]
+            # truncated: the next slot holds its last observation, which is worth what the network thinks
+            alive = alive & ~ended & ~self.truncated[at, env]
         return Drawn(
             *self.rows(t, env), self.action[t, env], total, discount, *self.rows((t + steps) % self.slots, env), weight
         )
@@ -161,9 +162,9 @@ class Ring:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """All that a checkpoint needs. Waits for the GPU."""
-        return {name: getattr(self, name).cpu().numpy() for name in STATE}
+        return {saved: getattr(self, name).cpu().numpy() for name, saved in STATE.items()}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Into the tensors that are there: a graph knows them by address."""
-        for name in STATE:
-            getattr(self, name).copy_(torch.from_numpy(np.array(state[name])))
+        for name, saved in STATE.items():
+            getattr(self, name).copy_(torch.from_numpy(np.array(state[saved])))

@@ -21,7 +21,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs
 from dqnitro.host import usable_cores
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Step, fastest, say_ratio
-from dqnitro.lab.bench.envs import open_part
+from dqnitro.lab.bench.envs import open_backend
 
 CHUNK = 100  # steps that a worker collects before it sends them
 
@@ -93,7 +93,7 @@ def in_processes(contest: Contest, config: Config, n: int) -> Step:
 
 
 def in_threads(contest: Contest, config: Config, n: int) -> Step:
-    many = [open_part(contest, config.replace(seed=i + 1), "wrappers", 1) for i in range(n)]
+    many = [open_backend(contest, config.replace(seed=i + 1), "wrappers", 1) for i in range(n)]
     rngs = [np.random.default_rng(i + 1) for i in range(n)]
     for envs in many:
         envs.reset()
@@ -105,7 +105,7 @@ def in_threads(contest: Contest, config: Config, n: int) -> Step:
 
 
 def in_one_part(contest: Contest, config: Config, part: str, n: int) -> Step:
-    envs = open_part(contest, config, part, n)
+    envs = open_backend(contest, config, part, n)
     envs.reset()
     rng = np.random.default_rng(1)
     return lambda: float(collect(envs, rng, CHUNK // n + 1).steps)

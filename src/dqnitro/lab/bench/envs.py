@@ -13,7 +13,7 @@ from dqnitro.envs.base import Envs
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Step, fastest, say_ratio
 
 # backend -> its usual name
-PARTS = {
+BACKENDS = {
     "wrappers": "serial wrappers",
     "gym-sync": "gym Sync",
     "gym-async": "gym Async",
@@ -39,13 +39,13 @@ def stepper(envs: Envs, seed: int = 0) -> Step:
     return step
 
 
-def open_part(contest: Contest, config: Config, part: str, n: int) -> Envs:
+def open_backend(contest: Contest, config: Config, backend: str, n: int) -> Envs:
     """The backend, closed with the contest; CannotRun if it cannot play this game."""
     from dqnitro.envs import atari_game, make_envs
 
-    if part in ("ale", "console") and atari_game(config.env_id) is None:
+    if backend in ("ale", "console") and atari_game(config.env_id) is None:
         raise CannotRun(f"{config.env_id} is not an Atari game")
-    envs = make_envs(config.replace(envs=part, n_envs=n))
+    envs = make_envs(config.replace(envs=backend, n_envs=n))
     contest.closing.callback(envs.close)
     return envs
 
@@ -54,13 +54,13 @@ def bench(o: Options) -> dict[str, Any]:
     config = recipes.baseline(o.game)
     with Contest(o, f"steps of {config.env_id}", "steps/s", "the serial wrappers with as many environments") as contest:
         for n in COUNTS:
-            ref = f"{PARTS['wrappers']}, {n}"
-            for part, called in PARTS.items():
+            ref = f"{BACKENDS['wrappers']}, {n}"
+            for backend, called in BACKENDS.items():
 
-                def make(part: str = part, n: int = n) -> Step:
-                    return stepper(open_part(contest, config, part, n))
+                def make(backend: str = backend, n: int = n) -> Step:
+                    return stepper(open_backend(contest, config, backend, n))
 
-                contest.add(f"{called}, {n}", make, ref, warm_up=5, n_envs=n, part=part)
+                contest.add(f"{called}, {n}", make, ref, warm_up=5, n_envs=n, part=backend)
         return contest.run(verdict)
 
 

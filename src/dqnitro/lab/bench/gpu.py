@@ -61,22 +61,22 @@ def steps_together(n: int) -> int:
 def console_rate(machines: Any, n: int, frames_per_step: int, device: torch.device, took: list[float]) -> Rate:
     """Random play; new games are started in parallel, as in training. Only consoles that play count frames."""
     counted = torch.zeros((), dtype=torch.int64, device=device)
-    aside = torch.cuda.Stream(device) if device.type == "cuda" else None
+    side = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def some_steps() -> None:
         machines.admit()
-        if aside is None:
+        if side is None:
             machines.begin_games()
         else:
-            aside.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(aside):
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
                 machines.begin_games()
         for _ in range(steps_together(n)):
             machines.actions.copy_(torch.randint(0, machines.n_actions, (n,), device=device))
-            counted.add_((machines.away == 0).sum())
+            counted.add_((machines.resetting == 0).sum())
             machines.step()
-        if aside is not None:
-            torch.cuda.current_stream().wait_stream(aside)
+        if side is not None:
+            torch.cuda.current_stream().wait_stream(side)
 
     for _ in range(WARM_TURNS):
         some_steps()
@@ -130,7 +130,7 @@ class NoGames:
         self.n_actions = n_actions
         self.obs = torch.zeros(shape, dtype=torch.uint8, device=device)
         self.actions = torch.zeros(config.n_envs, dtype=torch.int64, device=device)
-        self.away = torch.zeros(config.n_envs, dtype=torch.int32, device=device)
+        self.resetting = torch.zeros(config.n_envs, dtype=torch.int32, device=device)
 
 
 def learner_config(batch: int, double: bool, how: str) -> Config:

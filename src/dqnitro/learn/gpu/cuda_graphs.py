@@ -69,13 +69,13 @@ class Graphed:
         """As it is, but not on the default stream, whose work nothing that is recorded may wait for."""
         if not inputs[0].is_cuda:
             return self._f(*inputs)
-        here, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-        aside.wait_stream(here)
-        with torch.cuda.stream(aside):
+        here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+        side.wait_stream(here)
+        with torch.cuda.stream(side):
             out = self._f(*inputs)
-        here.wait_stream(aside)
+        here.wait_stream(side)
         for t in inputs:
-            t.record_stream(aside)  # not to be given to anybody else before that stream has read it
+            t.record_stream(side)  # not to be given to anybody else before that stream has read it
         for t in out:
             t.record_stream(here)
         return out

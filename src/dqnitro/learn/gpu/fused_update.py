@@ -152,7 +152,7 @@ class FusedUpdate:
     def _look_up(self, t: Tensor, env: Tensor) -> None:
         ring, config, division = self.ring, self.config, self.tuned["look_up"]
         passes.look_up[(_parts(len(t), division["BLOCK"]),)](
-            t, env, ring.action, ring.reward, ring.done, ring.cut, ring.valid, ring.age,
+            t, env, ring.action, ring.reward, ring.terminated, ring.truncated, ring.valid, ring.age,
             self.rows, self.seen, self.rows_t, self.seen_t, self.action, self.reward, self.discount, self.weight,
             len(t), ring.slots, ring.n, self.batch, config.gamma, N_STEP=config.n_step, DOUBLE=int(config.double), **division,
         )  # fmt: skip

@@ -165,7 +165,7 @@ def head_loss(
 
 @triton.jit
 def look_up(
-    t, env, action, reward, done, cut, valid, age, rows, seen, rows_t, seen_t, actions, returns, discounts, weights,
+    t, env, action, reward, terminated, truncated, valid, age, rows, seen, rows_t, seen_t, actions, returns, discounts, weights,
     size, slots, n_envs, batch, gamma, N_STEP: tl.constexpr, DOUBLE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Transitions that begin at slots t of environments env, as `Ring.look_up` finds them, without their pictures.
@@ -191,9 +191,9 @@ def look_up(
         steps += alive.to(tl.int64)
         power = power * gamma
         discount = tl.where(alive, power, discount)
-        ended = alive & (tl.load(done + here, mask=ok, other=0) != 0)
+        ended = alive & (tl.load(terminated + here, mask=ok, other=0) != 0)
         discount = tl.where(ended, 0.0, discount)
-        alive = alive & (ended == 0) & (tl.load(cut + here, mask=ok, other=0) == 0)
+        alive = alive & (ended == 0) & (tl.load(truncated + here, mask=ok, other=0) == 0)
     tl.store(returns + at, total, mask=ok)
     tl.store(discounts + at, discount, mask=ok)
     later = (slot + steps) % slots

@@ -30,7 +30,7 @@ class Rung:
         self.fps, self.gain, self.total = (interval(row.get(k)) for k in ("fps", "gain", "total"))
         self.measured = row.get("state") != "skipped" and self.fps is not None
         self.why = text(row.get("why"), "no reason given")
-        self.aside = row.get("aside") is True  # measured in its place, but no later rung builds on it
+        self.detour = row.get("aside") is True  # measured in its place, but no later rung builds on it
         self.climbed = [str(n) for n in items(row.get("climbed"))]
         self.solve = mapping(row.get("solve"))
         self.solve_s = interval(self.solve.get("seconds"))
@@ -54,7 +54,7 @@ def top(rungs: Sequence[Rung], promises: Sequence[str]) -> Rung | None:
         if r.measured
         and r.total
         and r.climbed
-        and not r.aside
+        and not r.detour
         and all(kept.get(n, "?") in promises for n in (r.name, *r.climbed))
     ]
     return max(fit, key=lambda r: r.total.mean if r.total else 0.0, default=None)
@@ -91,14 +91,14 @@ def _note(result: Result, measured: Sequence[Rung], skipped: Sequence[Rung]) -> 
         if different
         else ""
     )
-    aside = (
+    detour = (
         " Pale bars: measured in their place, then removed, so that later rungs do not build on them."
-        if any(r.aside for r in measured)
+        if any(r.detour for r in measured)
         else ""
     )
     return (
         f"One change at a time, each on top of the ones before it: steps a second, 95% intervals{turns}. "
-        f"Gain is the ratio to the rung below.{aside}{ratio}{left}"
+        f"Gain is the ratio to the rung below.{detour}{ratio}{left}"
     )
 
 
@@ -122,7 +122,7 @@ def _chart(measured: Sequence[Rung]) -> dict[str, Any] | None:
     base = next((r for r in measured if r.name == "baseline"), None)
     drawn = [
         Bar(
-            r.name, r.fps, promise_color(r.promise), _end(r), _facts(r), r.id, strong=r is base, faint=r.aside,
+            r.name, r.fps, promise_color(r.promise), _end(r), _facts(r), r.id, strong=r is base, faint=r.detour,
         )
         for r in measured
         if r.fps
@@ -174,7 +174,7 @@ def _table(measured: Sequence[Rung], result: Result) -> h.Table:
         differs = r.row.get("equal_ratio") is False
         samples, frames = number(r.row.get("samples_per_step")), _frames(r)
         cells = (
-            h.Cell(r.name, css="rung aside" if r.aside else "rung"),
+            h.Cell(r.name, css="rung aside" if r.detour else "rung"),
             interval_cell(r.fps, rate),
             interval_cell(r.gain, times),
             interval_cell(r.total if r.name != "baseline" else None, times),
@@ -221,7 +221,7 @@ def _detail(r: Rung, result: Result) -> h.Html:
         ("measured here", measured),
         ("time to solve from", source),
         ("rungs in force", ", ".join(r.climbed)),
-        ("in the climb", "measured in its place, then removed: later rungs do not build on it" if r.aside else ""),
+        ("in the climb", "measured in its place, then removed: later rungs do not build on it" if r.detour else ""),
     ]
     return h.join(h.described(terms), _commands(r, result))
 

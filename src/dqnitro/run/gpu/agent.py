@@ -46,7 +46,7 @@ class Player(Protocol):
         ...
 
     @property
-    def away(self) -> Tensor:
+    def resetting(self) -> Tensor:
         """int32 (n,): not 0 where an environment does not decide, because its next game is still to begin."""
         ...
 
@@ -82,14 +82,14 @@ class GpuAgent(ABC):
         self.together = max(1, min(MOST_TOGETHER, int(n / len(self.players) / config.steps_per_update)))
         self.update = make_update(config, self.learner, self.ring, self.together)
         self.age = torch.zeros(n, dtype=torch.int64, device=device)
-        self.was_away = torch.zeros(n, dtype=torch.bool, device=device)
+        self.was_resetting = torch.zeros(n, dtype=torch.bool, device=device)
         # Random numbers of the choices and of the updates, where they are not torch's own.
         self.chances: dict[str, torch.Generator] = {}
         each = n // len(self.players)
-        rings = [self.ring] if each == n else [self.ring.part(first, each) for first in range(0, n, each)]
+        rings = [self.ring] if each == n else [self.ring.group(first, each) for first in range(0, n, each)]
         # The last group is behind the others: up to its head all of them have been.
         rings[-1].head, rings[-1].filled = self.ring.head, self.ring.filled
-        self.groups = tuple(Group(ring, self.age, self.was_away) for ring in rings)
+        self.groups = tuple(Group(ring, self.age, self.was_resetting) for ring in rings)
         self.acting = Acting(self.update, len(self.groups))
         self.report = torch.zeros(REPORT, dtype=torch.float64, device=device)
         self.report[FIRST_BAD] = -1
@@ -107,7 +107,7 @@ class GpuAgent(ABC):
     def choose(self, k: int = 0) -> None:
         """Group k looks and decides; what the updates after it may read is fixed."""
         group, player = self.groups[k], self.players[k]
-        here = player.away == 0
+        here = player.resetting == 0
         group.ring.see(player.obs[:, -1], group.age)
         greedy = self.values(k).argmax(1)
         chance: dict[str, Any] = {"device": self.device, "generator": self.chances.get("choose")}
@@ -115,7 +115,7 @@ class GpuAgent(ABC):
         actions = torch.where(explore, torch.randint(0, player.n_actions, (len(here),), **chance), greedy)
         player.actions.copy_(actions)
         group.ring.decide(actions, here)
-        group.was_away.copy_(~here)
+        group.was_resetting.copy_(~here)
         last = self.groups[-1]
         group.head.copy_(self.ring.head if group is last else last.head)
         group.filled.copy_(self.ring.filled if group is last else last.filled)
@@ -128,10 +128,10 @@ class GpuAgent(ABC):
         """A step, and what came of it into the ring; its reward, and which environments made it."""
         group, player = self.groups[k], self.players[k]
         player.step()
-        reward, done, cut = player.outcome()
-        here = ~group.was_away
+        reward, terminated, truncated = player.outcome()
+        here = ~group.was_resetting
         learned = reward.clamp(-1, 1) if self.config.clip_rewards else reward
-        group.ring.outcome(learned * here, done & here, cut & here)
+        group.ring.outcome(learned * here, terminated & here, truncated & here)
         group.age.add_(1)
         return reward, here
 
@@ -192,7 +192,7 @@ class GpuAgent(ABC):
 
     def state_tensors(self) -> dict[str, Tensor]:
         """What of the run is neither the learner's nor the ring's, by the names of a checkpoint."""
-        return {"age": self.age, "was_away": self.was_away, "report": self.report}
+        return {"age": self.age, "was_away": self.was_resetting, "report": self.report}
 
     def get_state(self) -> State:
         if self.device.type == "cuda":

@@ -36,7 +36,7 @@ class CudaEnvs:
         return self.vec.actions
 
     @property
-    def away(self) -> Tensor:
+    def resetting(self) -> Tensor:
         return self.vec.away
 
     def step(self) -> None:

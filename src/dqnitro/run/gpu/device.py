@@ -32,7 +32,8 @@ MOST_ENDS = 4096  # games that may end in one graph
 
 
 class DevicePlayer(Player, Protocol):
-    """Environments on the GPU. One whose game has ended is away until a graph has begun its next game and another one lets it in."""
+    """Environments on the GPU. One whose game has ended
+    resets: one graph begins its next game, and a later one lets it play."""
 
     def admit(self) -> None:
         """Games that were begun come in; environments whose game has ended wait for theirs."""
@@ -99,9 +100,9 @@ class DeviceAgent(GpuAgent):
 
     def admit(self) -> None:
         """Once a graph: games that were begun come in, environments whose game has ended go out to begin one."""
-        before = self.player.away.clone()
+        before = self.player.resetting.clone()
         self.player.admit()
-        self.age.masked_fill_((before != 0) & (self.player.away == 0), 0)
+        self.age.masked_fill_((before != 0) & (self.player.resetting == 0), 0)
         self.report[ENDS].zero_()
 
     # ---- state: also of the games, and of what was started and not yet read

@@ -24,7 +24,7 @@ from torch import Tensor
 from dqnitro.agent import State, Tick
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, GameEnd, Step
-from dqnitro.envs.turns import EnvParts, make_env_parts
+from dqnitro.envs.turns import EnvGroups, make_env_groups
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError
 from dqnitro.learn.transforms import for_graphs
 from dqnitro.run.build import resolve_device
@@ -42,7 +42,7 @@ class HostPlayer:
         pin = device.type == "cuda"
         self.obs = torch.zeros((n, stack, height, width), dtype=torch.uint8, device=device)
         self.actions = torch.zeros(n, dtype=torch.int64, device=device)
-        self.away = torch.zeros(n, dtype=torch.int32, device=device)  # this environment resets in the next tick
+        self.resetting = torch.zeros(n, dtype=torch.int32, device=device)  # this environment resets in its next step
         self.reset = torch.zeros(n, dtype=torch.bool, device=device)
         # What a step brings, first on the host (pinned, so that the copy does not wait), then here: one piece of memory.
         size = n * height * width
@@ -85,19 +85,19 @@ class HostPlayer:
         self.obs[:, :-1].copy_(older)
         self.obs[:, -1].copy_(self.frame)
         self.reset.copy_(reset)
-        self.away.copy_(self.flags[3])
+        self.resetting.copy_(self.flags[3])
 
     def outcome(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.reward, self.flags[0], self.flags[1]
 
-    # ---- state: what the GPU was shown; the environments' own is `EnvParts.get_state`, for all groups together
+    # ---- state: what the GPU was shown; the environments' own is `EnvGroups.get_state`, for all groups together
 
     def get_state(self) -> dict[str, np.ndarray]:
-        return {"obs": self.obs.cpu().numpy(), "away": self.away.cpu().numpy()}
+        return {"obs": self.obs.cpu().numpy(), "away": self.resetting.cpu().numpy()}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         self.show(state["obs"])
-        self.away.copy_(torch.from_numpy(state["away"]))
+        self.resetting.copy_(torch.from_numpy(state["away"]))
 
     def close(self) -> None:
         self._envs.close()
@@ -106,11 +106,11 @@ class HostPlayer:
 class HybridAgent(GpuAgent):
     """Replay and learner on the GPU, games on the host, whose clock counts."""
 
-    envs: EnvParts
+    envs: EnvGroups
     players: tuple[HostPlayer, ...]
 
-    def __init__(self, config: Config, envs: EnvParts, device: torch.device) -> None:
-        super().__init__(config, device, envs, [HostPlayer(part, device) for part in envs.parts])
+    def __init__(self, config: Config, envs: EnvGroups, device: torch.device) -> None:
+        super().__init__(config, device, envs, [HostPlayer(group, device) for group in envs.groups])
         self._show(envs.reset())
         self.playing: list[int] = []  # groups at play, in the order of their turns
         self.early: dict[int, tuple[int, tuple[GameEnd, ...]]] = {}  # of them, those that finished before their turn
@@ -300,7 +300,7 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     if config.torch_threads or device.type == "cuda":
         # On the host torch only moves frames; threads of its own would spin on the cores that play.
         torch.set_num_threads(config.torch_threads or 1)
-    envs = make_env_parts(config)
+    envs = make_env_groups(config)
     try:
         agent = HybridAgent(config, envs, device)
         agent.prepare()

@@ -14,9 +14,9 @@ from dqnitro.replay.gpu_ring import Ring
 class Group:
     """Environments that choose and play together. `ring` is their part of the ring; the rest are views of the agent's tensors."""
 
-    def __init__(self, ring: Ring, age: Tensor, was_away: Tensor) -> None:
+    def __init__(self, ring: Ring, age: Tensor, was_resetting: Tensor) -> None:
         mine = slice(ring.first, ring.first + ring.n)
-        self.ring, self.age, self.was_away = ring, age[mine], was_away[mine]
+        self.ring, self.age, self.was_resetting = ring, age[mine], was_resetting[mine]
         # What the updates that follow its choice may read: up to here all groups have looked.
         self.head, self.filled = ring.head.clone(), ring.filled.clone()
 
