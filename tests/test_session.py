@@ -16,6 +16,9 @@ import fakes_envs
 from dqnitro import checkpoint
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, StorageError
+from dqnitro.files import sealed
+from dqnitro.play import load_config, score
+from dqnitro.read_run import read_run
 from dqnitro.run_folder import RunFolder
 from dqnitro.session import resume, train
 
@@ -150,14 +153,18 @@ def _damage(kind: str, path) -> None:
         manifest.write_text(manifest.read_text()[:100])
     elif kind == "foreign":
         manifest.write_text('{"hello": "world"}')
-    elif kind == "newer":
-        manifest.write_text(json.dumps(data | {"format": checkpoint.FORMAT + 1}))
-    elif kind == "other config":
-        manifest.write_text(json.dumps(data | {"config": data["config"] | {"hidden_units": 17}}))
-    elif kind == "unknown setting":
-        manifest.write_text(json.dumps(data | {"config": data["config"] | {"warp_drive": 1}}))
-    elif kind == "path outside":
-        manifest.write_text(json.dumps(data | {"files": {"../learner.safetensors": {"bytes": 1, "blake2b": "x"}}}))
+    elif kind == "flipped digit":
+        text = manifest.read_text()
+        at = text.index('"learning_rate": 0.0001') + len('"learning_rate": 0.000')
+        manifest.write_text(text[:at] + "3" + text[at + 1 :])
+    else:
+        changes = {
+            "newer": {"format": checkpoint.FORMAT + 1},
+            "other config": {"config": data["config"] | {"hidden_units": 17}},
+            "unknown setting": {"config": data["config"] | {"warp_drive": 1}},
+            "path outside": {"files": {"../learner.safetensors": {"bytes": 1, "blake2b": "x"}}},
+        }
+        manifest.write_text(json.dumps(sealed(data | changes[kind])))
 
 
 KINDS = {
@@ -166,6 +173,7 @@ KINDS = {
     "missing file": "damaged",
     "cut manifest": "not a readable checkpoint",
     "foreign": "not written by dqnitro",
+    "flipped digit": "manifest.json is damaged \\(its checksum differs",
     "newer": "format 3, this dqnitro reads up to 2",
     "other config": "does not fit its config",
     "unknown setting": "unknown setting",
@@ -191,6 +199,95 @@ def test_a_bad_checkpoint_gets_one_clear_line_and_nothing_is_overwritten(kind, s
         resume(run, max_steps=100)
     assert "\n" not in str(e.value)
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
+
+
+# A way into a record, and what may be found there: of a manifest that was edited, or of an older version without a checksum.
+RECORDS = [
+    (("clock",), 5), (("clock", "steps"), -1), (("clock", "steps"), "60"), (("clock", "updates"), None), (("clock", "syncs"), 1.5),
+    (("tally",), []), (("tally", "wall_s"), "x"), (("tally", "scores"), 3), (("tally", "scores"), ["x"]), (("tally", "games"), {}),
+    (("tally", "avg_loss"), "x"), (("metrics_bytes",), None), (("metrics_bytes",), -5), (("metrics_bytes",), 1e300),
+    (("phases",), 7), (("phases", "act"), "x"), (("rng_act",), {}), (("rng_act", "state"), 5), (("rng_replay", "bit_generator"), "MT19937"),
+    (("config",), []), (("config", "n_envs"), "3"), (("config", "wrappers"), 5), (("files",), 5), (("files",), {"learner.safetensors": 5}),
+    (("format",), "2"), (("format",), None),
+]  # fmt: skip
+GONE = object()
+RECORDS += [((name,), GONE) for name in ("clock", "tally", "metrics_bytes", "phases", "config", "files", "rng_act")]
+RECORDS += [(("tally", name), GONE) for name in ("wall_s", "scores", "avg_reward")]
+
+
+@pytest.mark.parametrize("signed", [True, False], ids=["edited", "without a checksum"])
+def test_a_record_that_cannot_be_used_is_refused_before_anything_is_written(signed, stored, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    (path,) = checkpoint.complete(run / "checkpoints")
+    manifest = path / "manifest.json"
+    good = manifest.read_text()
+    before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p != manifest}
+    for way, value in RECORDS:
+        data = json.loads(good)
+        del data["checksum"]
+        place = data
+        for name in way[:-1]:
+            place = place[name]
+        place[way[-1]] = value
+        if value is GONE:
+            del place[way[-1]]
+        manifest.write_text(json.dumps(sealed(data) if signed else data))
+        with pytest.raises(CheckpointError) as e:
+            resume(run, max_steps=100)
+        assert "\n" not in str(e.value), way
+        assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p != manifest} == before, way
+    manifest.write_text(good)
+    assert resume(run, max_steps=100).steps >= 100
+
+
+def test_a_damaged_checkpoint_beside_an_older_complete_one_says_what_to_do(stored, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    (old,) = checkpoint.complete(run / "checkpoints")
+    new = old.with_name(f"{int(old.name) + 40:012d}")
+    shutil.copytree(old, new)
+    (new / "replay.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=f"hint: delete {new} to resume from {old.name}, which is complete"):
+        resume(run, max_steps=100)
+    shutil.rmtree(new)
+    assert resume(run, max_steps=100).steps >= 100
+
+
+def flipped(path: pathlib.Path, at: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at % len(raw)] ^= 4
+    path.write_bytes(raw)
+
+
+def test_a_flipped_bit_in_weights_or_settings_is_not_played(stored, tmp_path):
+    for name, ways in (("model.safetensors", 40), ("config.json", 40)):
+        size = (stored / name).stat().st_size
+        for i in range(ways):
+            run = tmp_path / "run"
+            run.mkdir()
+            for kept in ("model.safetensors", "config.json"):
+                shutil.copy(stored / kept, run / kept)
+            flipped(run / name, at := (i * size) // ways)
+            try:
+                config = load_config(run)
+                scored = score(run, 1, epsilon=0.1)
+            except CheckpointError:
+                pass
+            else:  # nothing but a space between two values may have changed
+                assert name == "config.json" and config == load_config(stored), at
+                assert scored == score(stored, 1, epsilon=0.1)
+            shutil.rmtree(run)
+
+
+def test_settings_with_a_flipped_digit_are_not_shown(stored, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace('"learning_rate": 0.0001', '"learning_rate": 0.0003'))
+    for use in (read_run, load_config):
+        with pytest.raises(CheckpointError, match="config.json is damaged \\(its checksum differs"):
+            use(run)
 
 
 def test_only_limits_change_on_resume(stored):

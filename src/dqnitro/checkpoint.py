@@ -3,7 +3,7 @@
     RUN/checkpoints/000123456/        steps at which it was made
         learner.safetensors  replay.safetensors  envs.safetensors  agent.safetensors
         manifest.json                 format, config, clock, generators, and size and checksum of every file;
-                                      which arrays are compressed (`squeezed`)
+                                      which arrays are compressed (`squeezed`); a checksum of all this
 
 It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The one before is
 deleted only after that, so a kill or a full disk at any moment leaves a good one. A step that is saved a second time (a finished
@@ -21,13 +21,16 @@ import re
 import shutil
 import zlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dqnitro.compress import compress, decompress
 from dqnitro.errors import CheckpointError
-from dqnitro.files import writing
+from dqnitro.files import replacing, seal_holds, sealed, writing
+
+if TYPE_CHECKING:  # torch takes seconds to import
+    from torch import Tensor
 
 FORMAT = 2  # 1 had no compressed arrays; it can still be read
 MAGIC = "dqnitro-checkpoint"
@@ -85,7 +88,7 @@ def _write(tmp: pathlib.Path, steps: int, arrays: Mapping[str, Mapping[str, Any]
         files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path), "squeezed": squeezed}
     manifest = {"magic": MAGIC, "format": FORMAT, "steps": steps, "files": files, **record}
     path = tmp / "manifest.json"
-    path.write_text(json.dumps(manifest, indent=1))
+    path.write_text(json.dumps(sealed(manifest), indent=1))
     _sync(path)
     _sync(tmp)
 
@@ -131,13 +134,18 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
     """The manifest; CheckpointError if it cannot be used."""
     try:
         manifest = json.loads((path / "manifest.json").read_text())
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise CheckpointError(f"{path} is not a readable checkpoint ({type(e).__name__}: {e})") from e
     if not isinstance(manifest, dict) or manifest.get("magic") != MAGIC:
         raise CheckpointError(f"{path}/manifest.json was not written by dqnitro", "give a folder under runs/")
-    if manifest.get("format", 0) > FORMAT:
+    if not seal_holds(manifest):
+        raise CheckpointError(f"{path}/manifest.json is damaged (its checksum differs)", "nothing was changed")
+    number = manifest.get("format")
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise CheckpointError(f"{path}/manifest.json is damaged (format {number!r})", "nothing was changed")
+    if number > FORMAT:
         raise CheckpointError(
-            f"{path} has format {manifest['format']}, this dqnitro reads up to {FORMAT}",
+            f"{path} has format {number}, this dqnitro reads up to {FORMAT}",
             "update dqnitro; nothing was changed",
         )
     return manifest
@@ -145,13 +153,33 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
 
 def load(run: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
     """Arrays and record of a run's newest checkpoint. Every file is verified before anything is used."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
     found = complete(run / "checkpoints")
     if not found:
         raise CheckpointError(f"{run} holds no checkpoint", "`dqnitro runs` lists the runs that can be resumed")
-    path = found[-1]
+    try:
+        return read(found[-1])
+    except CheckpointError as e:
+        # A kill between the new name and the removal of the old one leaves two.
+        if older := next((path for path in reversed(found[:-1]) if _is_whole(path)), None):
+            raise CheckpointError(
+                str(e).partition("; hint: ")[0], f"delete {found[-1]} to resume from {older.name}, which is complete"
+            ) from e
+        raise
+
+
+def _is_whole(path: pathlib.Path) -> bool:
+    try:
+        read(path)
+    except CheckpointError:
+        return False
+    return True
+
+
+def read(path: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
+    """Arrays and record of one checkpoint, verified; CheckpointError if anything of it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
     manifest = read_manifest(path)
     arrays = {}
     try:
@@ -162,6 +190,54 @@ def load(run: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str,
             if not file.is_file() or file.stat().st_size != facts["bytes"] or _digest(file) != facts["blake2b"]:
                 raise CheckpointError(f"{file} is damaged or missing (size or checksum differ)", "nothing was changed")
             arrays[name.removesuffix(".safetensors")] = decompress(load_file(file), facts.get("squeezed", {}))
-    except (SafetensorError, KeyError, TypeError, AttributeError, ValueError, zlib.error) as e:
+    except CheckpointError:
+        raise
+    except OSError as e:
+        raise CheckpointError(f"{path} cannot be read ({e.strerror or e})", "nothing was changed") from e
+    except (
+        SafetensorError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        ValueError,
+        MemoryError,
+        zlib.error,
+    ) as e:
         raise CheckpointError(f"{path} is damaged ({type(e).__name__}: {e})", "nothing was changed") from e
     return arrays, manifest
+
+
+def save_weights(path: pathlib.Path, weights: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
+    """model.safetensors: a network by itself, for `play` and for other programs, with a checksum among its metadata."""
+    from safetensors.torch import save_file
+
+    with replacing(path) as tmp:
+        save_file(dict(weights), tmp, metadata={**facts, "blake2b": _weights_digest(weights, facts)})
+
+
+def load_weights(path: pathlib.Path) -> dict[str, Tensor]:
+    """The network of a model.safetensors; CheckpointError if it is damaged. Older files have no checksum."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            facts = dict(file.metadata() or {})
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+    except (SafetensorError, OSError, ValueError, RuntimeError, MemoryError) as e:
+        raise CheckpointError(f"{path} is damaged ({' '.join(str(e).split())[:200]})") from e
+    checksum = facts.pop("blake2b", None)
+    if checksum is not None and checksum != _weights_digest(weights, facts):
+        raise CheckpointError(f"{path} is damaged (its checksum differs)", "`--resume` the run: it is written again")
+    return weights
+
+
+def _weights_digest(weights: Mapping[str, Tensor], facts: Mapping[str, str]) -> str:
+    """blake2b of metadata, and of name, type, shape and bytes of every tensor."""
+    import torch
+
+    h = hashlib.blake2b(json.dumps(dict(facts), sort_keys=True).encode(), digest_size=16)
+    for name, tensor in sorted(weights.items()):
+        h.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        h.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return h.hexdigest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import errno
+import hashlib
 import json
 import math
 import os
@@ -76,6 +77,24 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
 def write_json(path: pathlib.Path, data: Any) -> None:
     with replacing(path) as tmp:
         tmp.write_text(json.dumps(data, indent=1, default=str) + "\n")
+
+
+SEAL = "checksum"
+
+
+def sealed(data: dict[str, Any]) -> dict[str, Any]:
+    """A JSON object with a checksum over all that is in it, so that a flipped digit is noticed."""
+    data = json.loads(json.dumps({k: v for k, v in data.items() if k != SEAL}, default=str))  # as a reader will find it
+    return {**data, SEAL: _checksum(data)}
+
+
+def seal_holds(data: dict[str, Any]) -> bool:
+    """Whether an object is as it was written. One without a checksum, of an older version, cannot be checked and counts as whole."""
+    return SEAL not in data or data[SEAL] == _checksum({k: v for k, v in data.items() if k != SEAL})
+
+
+def _checksum(data: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def plain(value: Any) -> Any:

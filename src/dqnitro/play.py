@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from dqnitro import dqn
+from dqnitro import checkpoint, dqn
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.errors import CheckpointError, ConfigError
+from dqnitro.files import seal_holds
 from dqnitro.learn.learner import build_network, head_spec
 from dqnitro.requirements import on_gpu
 from dqnitro.seeds.folder import is_seeds
@@ -61,26 +62,29 @@ def load_config(run_dir: pathlib.Path) -> Config:
             f"{run_dir} is not a run folder (config.json is missing)", "`dqnitro runs` lists all runs"
         )
     try:
-        return Config.from_dict(json.loads(path.read_text())["config"])
-    except (ValueError, KeyError, TypeError) as e:
-        if isinstance(e, ConfigError):
-            raise CheckpointError(f"{path} was written by another version ({e})") from e
+        head = json.loads(path.read_text())
+        if not seal_holds(head):
+            raise CheckpointError(
+                f"{path} is damaged (its checksum differs)", "restore it; manifest.json has a copy of its settings"
+            )
+        return Config.from_dict(head["config"])
+    except ConfigError as e:
+        raise CheckpointError(f"{path} was written by another version ({e})") from e
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
         raise CheckpointError(f"{path} is damaged ({type(e).__name__}: {e})") from e
 
 
 def load_network(run_dir: pathlib.Path, config: Config, spec: EnvSpec) -> tuple[nn.Module, torch.Tensor | None]:
     """The network of a run with its weights, on the CPU."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     path = run_dir / "model.safetensors"
     if not path.is_file():
         raise CheckpointError(f"{run_dir} has no model.safetensors yet", "it is written with the first checkpoint")
     head = head_spec(config, spec)
     network = build_network(config, spec)
+    weights = checkpoint.load_weights(path)
     try:
-        network.load_state_dict(load_file(path))
-    except (SafetensorError, RuntimeError) as e:
+        network.load_state_dict(weights)
+    except RuntimeError as e:
         raise CheckpointError(f"{path} is damaged or belongs to another network ({str(e).splitlines()[0]})") from e
     return network.eval(), dqn.support(head) if head.categorical else None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.errors import CheckpointError
-from dqnitro.files import is_locked
+from dqnitro.files import is_locked, seal_holds
 from dqnitro.parsing import items, mapping, number, read_object, shares
 
 Columns = dict[str, list[float]]  # name -> values, all of one length; NaN where a line had no number
@@ -102,8 +102,9 @@ def run_folders(path: pathlib.Path) -> list[pathlib.Path]:
 def read_run(path: pathlib.Path) -> Run:
     """Read a run's folder. Only a folder without a config is an error; missing or damaged files cost their facts."""
     video = path / "game.mp4"
+    summary = read_object(path / "summary.json")
     return make_run(
-        path, _read_head(path), read_object(path / "summary.json"), read_metrics(path / "metrics.jsonl"),
+        path, _read_head(path), summary if seal_holds(summary) else {}, read_metrics(path / "metrics.jsonl"),
         video if video.is_file() else None,
     )  # fmt: skip
 
@@ -195,6 +196,8 @@ def _read_head(path: pathlib.Path) -> dict[str, Any]:
     head = read_object(file)
     if not isinstance(head.get("config"), dict):
         raise CheckpointError(f"{file} is damaged: it has no config", "a run cannot be shown without it")
+    if not seal_holds(head):
+        raise CheckpointError(f"{file} is damaged (its checksum differs)", "a run cannot be shown without it")
     return head
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import json
 import os
 import pathlib
 from collections.abc import Sequence
@@ -12,8 +11,19 @@ from typing import IO, Any
 
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.files import LOCK, file_stem, is_locked, now_text, storage_error, take_lock, write_json
+from dqnitro.files import (
+    LOCK,
+    file_stem,
+    is_locked,
+    now_text,
+    seal_holds,
+    sealed,
+    storage_error,
+    take_lock,
+    write_json,
+)
 from dqnitro.host import provenance
+from dqnitro.parsing import read_object
 
 
 class RunFolder:
@@ -35,13 +45,15 @@ class RunFolder:
             folder.lock()
             write_json(
                 path / "config.json",
-                {
-                    "recipe": recipe,
-                    "rungs": list(rungs),
-                    "config": config.to_dict(),
-                    "started": now_text(),
-                    **provenance(),
-                },
+                sealed(
+                    {
+                        "recipe": recipe,
+                        "rungs": list(rungs),
+                        "config": config.to_dict(),
+                        "started": now_text(),
+                        **provenance(),
+                    }
+                ),
             )
         except OSError as e:
             raise ConfigError(
@@ -92,13 +104,19 @@ class RunFolder:
         return "crashed" if state == "running" and not self.is_locked() else state
 
     def read_summary(self) -> dict[str, Any]:
-        try:
-            return json.loads((self.path / "summary.json").read_text())
-        except (OSError, ValueError):
-            return {}
+        """Empty if it is missing or damaged."""
+        found = read_object(self.path / "summary.json")
+        return found if seal_holds(found) else {}
 
     def write_summary(self, state: str, **facts: Any) -> None:
-        write_json(self.path / "summary.json", {"state": state, "pid": os.getpid(), "updated": now_text(), **facts})
+        self._write({"state": state, "pid": os.getpid(), "updated": now_text(), **facts})
+
+    def add_to_summary(self, facts: dict[str, Any]) -> None:
+        """What became known after the run had ended."""
+        self._write(self.read_summary() | facts)
+
+    def _write(self, summary: dict[str, Any]) -> None:
+        write_json(self.path / "summary.json", sealed(summary))
 
 
 def new_run_dir(config: Config, recipe: str, root: pathlib.Path, seeds: str = "") -> pathlib.Path:

@@ -18,9 +18,10 @@ from dqnitro.clock import Every
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied, StorageError
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
-from dqnitro.files import now_text, replacing
+from dqnitro.files import now_text
 from dqnitro.run import make_run
 from dqnitro.run_folder import RunFolder
+from dqnitro.saved_record import check_record
 from dqnitro.signals import Signals
 
 LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s")  # may change on resume
@@ -105,15 +106,12 @@ def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **cha
 
 def _resume(folder: RunFolder, sinks: Sequence[Sink], changes: dict[str, Any], started: float) -> Result:
     arrays, manifest = checkpoint.load(folder.path)
-    try:
-        config = Config.from_dict(manifest["config"]).replace(**changes)
-    except KeyError as e:
-        raise CheckpointError(f"{folder.path}: the checkpoint holds no config") from e
+    config = check_record(manifest, folder.path).replace(**changes)
     agent, ticks = make_run(config)
     try:
         try:
             agent.set_state(arrays, manifest)
-        except (KeyError, ValueError, RuntimeError, TypeError) as e:
+        except (LookupError, ValueError, RuntimeError, TypeError, AttributeError, ArithmeticError, AssertionError) as e:
             raise CheckpointError(
                 f"{folder.path}: the checkpoint does not fit its config ({type(e).__name__}: {e})"
             ) from e
@@ -236,8 +234,5 @@ def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, st
 
 def save_weights(agent: Agent, folder: pathlib.Path) -> None:
     """model.safetensors: only the online network, for `play` and for other programs."""
-    from safetensors.torch import save_file
-
     facts = {"env_id": agent.config.env_id, "steps": str(agent.clock.steps)}
-    with replacing(folder / "model.safetensors") as tmp:
-        save_file(agent.learner.weights(), tmp, metadata=facts)
+    checkpoint.save_weights(folder / "model.safetensors", agent.learner.weights(), facts)

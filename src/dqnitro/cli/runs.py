@@ -82,21 +82,23 @@ def describe_seeds(path: pathlib.Path, runs: list[dict[str, Any]]) -> dict[str, 
 def describe(path: pathlib.Path) -> dict[str, Any]:
     """The facts of a run; a damaged file costs its facts, not the list."""
     from dqnitro.checkpoint import complete
+    from dqnitro.files import seal_holds
+    from dqnitro.parsing import number, read_object
     from dqnitro.run_folder import RunFolder
 
-    try:
-        head = json.loads((path / "config.json").read_text())
-        config = head["config"]
-    except (OSError, ValueError, KeyError):
+    head = read_object(path / "config.json")
+    config = head.get("config")
+    if not isinstance(config, dict) or not seal_holds(head):
         return {"run": str(path), "state": "damaged config.json"}
     folder = RunFolder(path)
     s = folder.read_summary()
     state = folder.state()
     size = sum(f.stat().st_size for f in path.rglob("*") if f.is_file())
+    score, steps, steps_per_s, wall_s = (number(s.get(k)) for k in ("mean_score", "steps", "steps_per_s", "wall_s"))
     return {
         "run": str(path), "game": config.get("env_id"), "recipe": head.get("recipe"), "seed": config.get("seed"),
-        "state": state, "score": s.get("mean_score"), "steps": s.get("steps"), "steps_per_s": s.get("steps_per_s"),
-        "wall_s": s.get("wall_s"), "resumable": state != "running" and bool(complete(path / "checkpoints")),
+        "state": state, "score": score, "steps": None if steps is None else int(steps), "steps_per_s": steps_per_s,
+        "wall_s": wall_s, "resumable": state != "running" and bool(complete(path / "checkpoints")),
         "megabytes": round(size / 1e6, 1),
     }  # fmt: skip
 

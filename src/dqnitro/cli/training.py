@@ -47,7 +47,6 @@ def check_resume(args: argparse.Namespace) -> None:
 
 def afterwards(result: Any, eval_games: int, film: bool) -> dict[str, Any]:
     """If solved, the score over fresh games; after any run that ended properly, a video of one game."""
-    from dqnitro.files import write_json
     from dqnitro.play import record, score
     from dqnitro.run_folder import RunFolder
 
@@ -63,7 +62,7 @@ def afterwards(result: Any, eval_games: int, film: bool) -> dict[str, Any]:
             facts["video"] = {"path": str(video), "score": end.score, "steps": end.steps}
         except Exception as e:  # optional: an environment may be unable to render
             note(f"no video: {e}")
-    write_json(run_dir / "summary.json", RunFolder(run_dir).read_summary() | facts)
+    RunFolder(run_dir).add_to_summary(facts)
     return facts
 
 

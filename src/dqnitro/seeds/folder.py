@@ -53,7 +53,7 @@ class SeedsFolder:
     def create(
         path: pathlib.Path, config: Config, seeds: Sequence[int], recipe: str, rungs: Sequence[str], at_once: int
     ) -> SeedsFolder:
-        from dqnitro.files import now_text, write_json
+        from dqnitro.files import now_text, sealed, write_json
         from dqnitro.host import provenance
 
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -65,10 +65,10 @@ class SeedsFolder:
             path.mkdir(parents=True, exist_ok=True)
             write_json(
                 path / FILE,
-                {
+                sealed({
                     "recipe": recipe, "rungs": list(rungs), "seeds": list(seeds), "at_once": at_once,
                     "config": config.to_dict(), "started": now_text(), **origin,
-                },
+                }),
             )  # fmt: skip
         except OSError as e:
             raise ConfigError(
@@ -79,20 +79,24 @@ class SeedsFolder:
     @staticmethod
     def read(path: pathlib.Path) -> SeedsFolder:
         """CheckpointError if seeds.json is damaged."""
+        from dqnitro.files import seal_holds
+
         try:
             data = json.loads((path / FILE).read_text())
+            if not seal_holds(data):
+                raise CheckpointError(f"{path / FILE} is damaged (its checksum differs)")
             seeds = tuple(int(s) for s in data["seeds"])
             rungs, at_once = tuple(str(r) for r in data["rungs"]), max(1, int(data["at_once"]))
             config = Config.from_dict(data["config"])
             return SeedsFolder(path, config, seeds, str(data["recipe"]), rungs, at_once, str(data.get("command", "")))
         except ConfigError as e:
             raise CheckpointError(f"{path / FILE} was written by another version ({e})") from e
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
             raise CheckpointError(f"{path / FILE} is damaged ({type(e).__name__}: {e})") from e
 
     def changed(self, changes: dict[str, Any], at_once: int) -> SeedsFolder:
         """With other limits, also on disk: seeds that have not started will use them."""
-        from dqnitro.files import write_json
+        from dqnitro.files import sealed, write_json
         from dqnitro.session import LIMITS
 
         for name in changes:
@@ -100,7 +104,7 @@ class SeedsFolder:
                 raise ConfigError(f"{name} cannot be changed on resume", f"these can: {', '.join(LIMITS)}")
         new = dataclasses.replace(self, config=self.config.replace(**changes), at_once=at_once)
         data = json.loads((self.path / FILE).read_text())
-        write_json(self.path / FILE, data | {"config": new.config.to_dict(), "at_once": at_once})
+        write_json(self.path / FILE, sealed(data | {"config": new.config.to_dict(), "at_once": at_once}))
         return new
 
     def run_dir(self, seed: int) -> pathlib.Path:
