@@ -61,9 +61,11 @@ def _ladder(result: Result) -> str:
     turns = f", {rounds:g} interleaved rounds, 95% intervals" if rounds else ""
     lines = [
         f"## {where}", "", f"`{result.command}`", "",
-        f"{when(result.date)}, commit {result.commit}{turns} ([{result.path.name}](../results/{result.path.name})).", "",
+        f"{when(result.date)}, commit {result.commit}{turns} ([{result.path.name}](../results/{result.path.name})).",
+        "",
         *_headlines(rungs), COLUMNS, "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |", *map(_row, measured), "",
-        *_footnote(measured), "What each rung does, and when it hurts:", "", *map(_words, [r for r in rungs if r.name != "baseline"]), "",
+        *_footnote(measured), "What each rung does, and when it hurts:", "",
+        *map(_words, [r for r in rungs if r.name != "baseline"]), "",
     ]  # fmt: skip
     skipped = [r for r in rungs if not r.measured]
     if skipped:

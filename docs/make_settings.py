@@ -1,4 +1,6 @@
-"""Writes the table of settings in docs/training.md from the Config's own descriptions: `python docs/make_settings.py`."""
+"""Writes the table of settings in docs/training.md from the Config's own descriptions:
+`python docs/make_settings.py`.
+"""
 
 import pathlib
 import sys

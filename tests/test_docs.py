@@ -1,4 +1,6 @@
-"""The documents are true: the README's example runs, the table of settings is the code's, the file map names what is there."""
+"""The documents are true: the README's example runs, the table of settings is the code's, the file map names what is
+there.
+"""
 
 import importlib.util
 import json
@@ -69,7 +71,15 @@ def test_the_ladder_document_puts_measurements_beside_the_notes(tmp_path):
     (row,) = [line for line in text.splitlines() if line.startswith("| `console`")]
     cells = re.split(r"(?<!\\) \| ", row.strip("| "))
     assert len(cells) == module.COLUMNS.strip("| ").count("|") + 1
-    assert cells[1:] == ["41 [40, 42]", "1.24× [1.21, 1.28]", "1.37× [1.33, 1.41]", "32", "6 h 46 min (projected)", "exact", "60 \\| 80 frames"]  # fmt: skip
+    assert cells[1:] == [
+        "41 [40, 42]",
+        "1.24× [1.21, 1.28]",
+        "1.37× [1.33, 1.41]",
+        "32",
+        "6 h 46 min (projected)",
+        "exact",
+        "60 \\| 80 frames",
+    ]
     for name, _, why in fake_results.SKIPPED:
         assert f"- `{name}`: {why}" in text
 

@@ -37,7 +37,9 @@ def modules() -> dict[str, pathlib.Path]:
 
 
 def imports(name: str, path: pathlib.Path, known: set[str], types: bool = True) -> set[str]:
-    """The modules of ours that a module imports anywhere in it; `types`: also those that only a type checker imports."""
+    """The modules of ours that a module imports anywhere in it; `types`:
+    also those that only a type checker imports.
+    """
     tree = ast.parse(path.read_text())
     for node in [] if types else [n for n in ast.walk(tree) if isinstance(n, ast.If)]:
         if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":

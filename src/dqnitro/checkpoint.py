@@ -5,9 +5,10 @@
         manifest.json                 format, config, clock, generators, and size and checksum of every file;
                                       which arrays are compressed (`squeezed`); a checksum of all this
 
-It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The one before is
-deleted only after that, so a kill or a full disk at any moment leaves a good one. A step that is saved a second time (a finished
-run that is resumed) gets a name of its own, 000123456.1, and never takes the place of a folder that is there.
+It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The one
+before is deleted only after that, so a kill or a full disk at any moment leaves a good one. A step that is saved a
+second time (a finished run that is resumed) gets a name of its own, 000123456.1, and never takes the place of a folder
+that is there.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def _write(tmp: pathlib.Path, steps: int, arrays: Mapping[str, Mapping[str, Any]
 
 
 def _free_name(folder: pathlib.Path, steps: int) -> pathlib.Path:
-    """A name that no folder has and that comes after all that are there: the step, or the step and how often it was saved before."""
+    """A name that no folder has and that comes after all that are there: the step, or the step and how often it was
+    saved before.
+    """
     before = [times for at, times in map(_order, _numbered(folder)) if at == steps]
     return folder / (f"{steps:012d}.{max(before) + 1}" if before else f"{steps:012d}")
 
@@ -111,7 +114,9 @@ def _numbered(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _delete(folder: pathlib.Path, old: list[pathlib.Path]) -> None:
-    """Renamed first, so that a kill in the middle leaves nothing that looks like a checkpoint. Failing costs only space."""
+    """Renamed first, so that a kill in the middle leaves nothing that looks like a checkpoint. Failing costs only
+    space.
+    """
     for path in old:
         gone = folder / f"{TEMPORARY}old-{path.name}"
         with contextlib.suppress(OSError):
@@ -120,7 +125,9 @@ def _delete(folder: pathlib.Path, old: list[pathlib.Path]) -> None:
 
 
 def clean_up(folder: pathlib.Path) -> None:
-    """Remove what a killed process left under a temporary name. Only the process that holds the run's lock may call this."""
+    """Remove what a killed process left under a temporary name. Only the process that holds the run's lock may call
+    this.
+    """
     for stale in folder.glob(f"{TEMPORARY}*"):
         shutil.rmtree(stale, ignore_errors=True)
 

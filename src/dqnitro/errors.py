@@ -20,7 +20,9 @@ class CheckpointError(UserError):
 
 
 class StorageError(CheckpointError):
-    """A file could not be written: a full disk, a quota, a failing or read-only device. The last complete checkpoint is kept."""
+    """A file could not be written: a full disk, a quota, a failing or read-only device. The last complete checkpoint is
+    kept.
+    """
 
 
 class DivergedError(Exception):

@@ -141,7 +141,9 @@ class TensorBoardSink(NullSink):
 
 
 def close_all(sinks: Sequence[Sink]) -> None:
-    """Close every sink, also when one of them fails; the first failure is raised, unless another error is under way already."""
+    """Close every sink, also when one of them fails; the first failure is raised, unless another error is under way
+    already.
+    """
     under_way, first = sys.exception(), None
     for sink in sinks:
         try:

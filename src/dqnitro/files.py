@@ -21,7 +21,9 @@ STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, 
 
 
 def storage_errno(error: BaseException) -> int | None:
-    """The errno of a failed write, also where a library tells it in words only (safetensors does); None: another kind of error."""
+    """The errno of a failed write, also where a library tells it in words only (safetensors does); None: another kind
+    of error.
+    """
     if isinstance(error, OSError):
         number = error.errno
     else:

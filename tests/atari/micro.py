@@ -114,8 +114,8 @@ def bank_trials(seed: int, hot: range, ram_port: bool) -> bytes:
 
 
 def in_tia_space(pattern: bytes) -> bytearray:
-    """A program that fills RAM with a pattern and ends a frame with an instruction at the end of RAM: the next ones are TIA
-    registers, whose lower bits are the last byte on the bus. BRK, or whatever comes out in RAM, leaves its mark."""
+    """A program that fills RAM with a pattern and ends a frame with an instruction at the end of RAM: the next ones are
+    TIA registers, whose lower bits are the last byte on the bus. BRK, or whatever comes out in RAM, leaves its mark."""
     ram = bytearray(pattern)
     ram[0:3] = [0x4C, 0x80, 0xF1]  # the way out, behind the TIA: to the second mark
     ram[0x7E:] = [0x85, VSYNC]

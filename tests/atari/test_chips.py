@@ -57,7 +57,8 @@ def test_banks_switch_on_reads_and_writes(size, hot, ram, tmp_path):
     same_as_ale(rom, tmp_path)
 
 
-# 3 and 9 end up with TIA registers as code while the machine restarts; 48 dies in a frame that a restart goes on drawing.
+# 3 and 9 end up with TIA registers as code while the machine restarts; 48 dies in a frame that a restart goes on
+# drawing.
 @pytest.mark.parametrize("seed", [*range(12), 48])
 def test_random_bytes_as_a_program_go_the_same_way(seed, tmp_path):
     rom = np.random.default_rng(seed).integers(0, 256, 4096, np.uint8)

@@ -143,7 +143,8 @@ def test_a_helper_that_is_killed_is_a_helper_that_failed():
 
 def test_the_parts_are_all_units_and_all_that_python_calls():
     code = (
-        "from dqnitro.atari.jit import target; units = target.compile_later(); from dqnitro.atari.games import environment; "
+        "from dqnitro.atari.jit import target; units = target.compile_later(); from dqnitro.atari.games import "
+        "environment; "
         "print(*units)"
     )
     done = python(code)
@@ -179,7 +180,10 @@ def test_without_any_folder_to_write_to_everything_still_runs_and_says_so():
 
 
 def test_without_a_compiler_no_unit_is_compiled():
-    code = "from dqnitro.atari.jit import target; print(target.unit is target.compiled, target.compiled(lambda x: x + 1)(0))"
+    code = (
+        "from dqnitro.atari.jit import target; print(target.unit is target.compiled, target.compiled(lambda "
+        "x: x + 1)(0))"
+    )
     for env in ({"NUMBA_DISABLE_JIT": "1"}, {"NUMBA_DISABLE_JIT": "1", "DQNITRO_BOUNDSCHECK": "1"}):
         done = python(code, **env)
         assert done.stdout.split() == ["True", "1"], done.stderr

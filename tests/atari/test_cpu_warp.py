@@ -40,7 +40,9 @@ def test_frames_on_paper_are_the_compiled_ones(game, together):
 
 
 def program(random: np.random.Generator) -> bytes:
-    """4K of official instructions with operands in RAM, ROM and all chips; short branches; at the end back to the start."""
+    """4K of official instructions with operands in RAM, ROM and all chips; short branches; at the end back to the
+    start.
+    """
     known = [
         k
         for k in range(256)

@@ -187,8 +187,10 @@ class Toy(CudaVec):
         self._tensors = {k: torch.full((n,), v) for k, v in made.items()}
         self._tensors |= {
             "commands": torch.zeros(n, dtype=torch.int32), "away": torch.zeros(n, dtype=torch.int32),
-            "episode": torch.zeros((n, agent_step.E_SIZE), dtype=torch.int64), "obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8),
-            "final_obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8), "results": torch.zeros((agent_step.R_SIZE, n), dtype=torch.int32),
+            "episode": torch.zeros((n, agent_step.E_SIZE), dtype=torch.int64),
+            "obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8),
+            "final_obs": torch.zeros((n, 2, 1, 1), dtype=torch.uint8),
+            "results": torch.zeros((agent_step.R_SIZE, n), dtype=torch.int32),
             "terminated": torch.zeros(n, dtype=torch.bool), "truncated": torch.zeros(n, dtype=torch.bool),
             "strengths": torch.ones(n), "action_set": torch.arange(18),
         }  # fmt: skip
@@ -221,7 +223,9 @@ def no_card(monkeypatch):
 
 
 def test_a_new_game_in_the_same_step_is_the_one_that_the_next_step_would_begin(no_card):
-    """One vector with either mode: the same observations, rewards and ends, but for the step that only begins a game."""
+    """One vector with either mode: the same observations, rewards and ends,
+    but for the step that only begins a game.
+    """
     later, at_once = Toy(), Toy(same_step=True)
     for vec in (later, at_once):
         vec.reset(seed=1)
@@ -390,7 +394,8 @@ def test_the_kept_program_depends_on_all_that_is_compiled_into_it():
     code = (
         "import sys, dqnitro.atari.vector.agent_step, dqnitro.atari.observation.resize_opencv\n"
         "prefix = 'dqnitro.atari.'\n"
-        "print(*[n.removeprefix(prefix) for n, m in sys.modules.items() if n.startswith(prefix) and not hasattr(m, '__path__')])"
+        "print(*[n.removeprefix(prefix) for n, m in sys.modules.items() if n.startswith(prefix) and not "
+        "hasattr(m, '__path__')])"
     )
     env = {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(FOLDER.parents[1]), "PATH": ""}
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True).stdout

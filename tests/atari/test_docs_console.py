@@ -30,7 +30,9 @@ def test_every_module_is_on_the_page() -> None:
     folder = PAGE.parents[1] / "src" / "dqnitro" / "atari"
     text = PAGE.read_text()
     modules = [p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.py") if p.stem != "__init__"]
-    helpers = {"chips/layout", "registration", "observation/resize_plan", "observation/resize_opencv", "games/table_language",
-               "compare_with_ale", "console", "games/roms", "jit/dependencies", "compile_units"}  # fmt: skip
+    helpers = {
+        "chips/layout", "registration", "observation/resize_plan", "observation/resize_opencv", "games/table_language",
+        "compare_with_ale", "console", "games/roms", "jit/dependencies", "compile_units",
+    }  # fmt: skip
     missing = [name for name in modules if name not in helpers and f"`{name}`" not in text]
     assert not missing, f"say what {missing} do in docs/console.md"

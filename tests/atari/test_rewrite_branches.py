@@ -177,7 +177,9 @@ def test_what_cannot_be_a_tree_stays_as_it_is(function):
 
 
 def test_early_links_lie_higher_and_no_link_is_deep():
-    """A chain of 64 tests its last case after 63 others; the tree after a few, and its first case sooner than the last."""
+    """A chain of 64 tests its last case after 63 others; the tree after a few,
+    and its first case sooner than the last.
+    """
     cases = [(value, 1.0 / (value + 3), ast.Pass()) for value in range(64)]
     (root,) = rewrite_branches._tree("h", list(cases))
 
@@ -191,7 +193,9 @@ def test_early_links_lie_higher_and_no_link_is_deep():
 
 
 def test_the_interpreters_own_chains_become_trees():
-    """If somebody rewrites the loop so that no chain is recognised, the card becomes several times slower without a word."""
+    """If somebody rewrites the loop so that no chain is recognised, the card becomes several times slower without a
+    word.
+    """
     source = ast.parse(inspect.getsource(cpu_fast))
     names = vars(cpu_fast)
     rewriter = rewrite_branches._Rewriter(names)

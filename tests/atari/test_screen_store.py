@@ -1,4 +1,6 @@
-"""Machines that keep their screens: under 100 KB, and yet every byte as in ale-py, at the moments at which something must be worked out."""
+"""Machines that keep their screens: under 100 KB, and yet every byte as in ale-py, at the moments at which something
+must be worked out.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,9 @@ def spare_in_use(envs: AtariVec) -> np.ndarray:
 
 
 def test_an_episode_that_ends_after_a_spare_screen_was_shown_equals_ale() -> None:
-    """The last picture of such an episode is pooled with the step's before, one of whose frames is in no buffer any more."""
+    """The last picture of such an episode is pooled with the step's before, one of whose frames is in no buffer any
+    more.
+    """
     theirs = AtariVectorEnv("tic_tac_toe_3d", 4, num_threads=1, **TWELVE_FRAMES)
     ours = AtariVec("tic_tac_toe_3d", 4, num_threads=1, **TWELVE_FRAMES)
     theirs.reset(seed=SPARE_SEEDS)

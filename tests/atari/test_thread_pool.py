@@ -28,7 +28,9 @@ MEET = -2
 
 @numba.njit(nogil=True)
 def serve(control, me, stay, labour):
-    """Notes how often a place was served, by whom and when; `labour`: turns to keep busy, or minus the number of threads that have to meet."""
+    """Notes how often a place was served, by whom and when; `labour`: turns to keep busy, or minus the number of
+    threads that have to meet.
+    """
     ticks, met, first = (
         address(control) + 8 * (work_queue.C_LAST + 1),
         address(control) + 8 * (work_queue.C_LAST + 2),
@@ -100,7 +102,9 @@ def test_every_place_is_served_once(threads: int, native: bool) -> None:
 
 @pytest.mark.parametrize("native", KINDS)
 def test_thousands_of_batches_one_behind_the_other(native: bool) -> None:
-    """Slots are used again at once, while threads are still on their way to sleep; many sizes, up to four batches at a time."""
+    """Slots are used again at once, while threads are still on their way to sleep; many sizes, up to four batches at a
+    time.
+    """
     pool, rng = pool_of(3, slots=4, native=native, labour=3), np.random.default_rng(0)
     flight: list[tuple[Notes, Any]] = []
     rounds = 3000 if native else 300
@@ -155,7 +159,9 @@ def test_small_batches_under_way_together_wake_as_many_as_they_need() -> None:
 
 @pytest.mark.parametrize("native", KINDS)
 def test_nobody_has_the_number_of_another_who_is_at_work(native: bool) -> None:
-    """The number says which scratch memory to use. After a `start` the last thread is still awake when the caller works."""
+    """The number says which scratch memory to use. After a `start` the last thread is still awake when the caller
+    works.
+    """
     pool, busy, seen = pool_of(2, native=native, labour=20), [0, 0, 0], []
 
     def watched(control: np.ndarray, worker: int, stay: bool, labour: int) -> None:

@@ -256,7 +256,9 @@ def test_restore_in_the_middle_of_smaller_batches() -> None:
     ],
 )
 def test_parts_that_share_threads_play_what_all_together_play(game: str, options: dict[str, Any]) -> None:
-    """Each part has a step under way while the others are received; its states are those of an environment of its size."""
+    """Each part has a step under way while the others are received; its states are those of an environment of its
+    size.
+    """
     whole, parts = AtariVec(game, 6, num_threads=2, **options), AtariVec(game, 6, num_threads=2, **options).split(3)
     obs, _ = whole.reset(seed=3)
     for k, part in enumerate(parts):

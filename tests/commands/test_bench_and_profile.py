@@ -16,7 +16,8 @@ QUICK = ["--game", "CartPole-v1", "--rounds", "1", "--seconds", "0.002"]
 def run(*args: str, cwd: pathlib.Path) -> tuple[int, str, str]:
     """The real command line, in a process of its own."""
     p = subprocess.run(
-        [sys.executable, "-m", "dqnitro", *args], cwd=cwd, env=os.environ | {"NO_COLOR": "1"}, text=True, capture_output=True, timeout=120, check=False
+        [sys.executable, "-m", "dqnitro", *args], cwd=cwd, env=os.environ | {"NO_COLOR": "1"}, text=True,
+        capture_output=True, timeout=120, check=False
     )  # fmt: skip
     return p.returncode, p.stdout, p.stderr
 

@@ -26,7 +26,8 @@ def environment() -> dict[str, str]:
 
 def start(*args: str, cwd: pathlib.Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "dqnitro", *args], cwd=cwd, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "dqnitro", *args], cwd=cwd, env=environment(), text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE
     )  # fmt: skip
 
 
@@ -98,7 +99,10 @@ def test_the_top_help_lists_every_command(tmp_path):
 
 
 def test_help_loads_nothing_heavy():
-    code = "import sys, dqnitro.cli as c; c.main(['--help']); c.main(['--version']); print([m for m in ('torch','numpy','gymnasium','rich','numba') if m in sys.modules])"
+    code = (
+        "import sys, dqnitro.cli as c; c.main(['--help']); c.main(['--version']); print([m for m in "
+        "('torch','numpy','gymnasium','rich','numba') if m in sys.modules])"
+    )
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()
     ).stdout

@@ -30,7 +30,10 @@ def test_ladder_prints_the_table_and_keeps_the_result(capsys, elsewhere):
     assert main(["ladder", "CartPole-v1", "--rungs", rungs, *QUICK]) == 0
     out, err = capsys.readouterr()
     head, *rows = out.splitlines()
-    assert all(word in head for word in ("step", "FPS", "ΔFPS", "console frames/s", "samples/step", "time to solve", "Δtime", "promise"))  # fmt: skip
+    assert all(
+        word in head
+        for word in ("step", "FPS", "ΔFPS", "console frames/s", "samples/step", "time to solve", "Δtime", "promise")
+    )
     assert [r.split()[:2] for r in rows[:4]] == [
         ["0", "baseline"], ["↓", "gradients-everywhere"], ["1", "frame-replay"], ["2", "four-steps-per-update"],
     ]  # fmt: skip
@@ -146,7 +149,8 @@ def test_the_page_shows_what_every_command_wrote(capsys, monkeypatch, tmp_path):
     small = ["--steps", "120", "--first-fill-steps", "50", "--seeds", "1", *SMALL]
     commands = {
         "ladder": ["ladder", "CartPole-v1", "--rungs", "gradients-everywhere,frame-replay,channels-last,double"],
-        "ablate": ["ablate", "auto", *game], "cost": ["ablate", "cost", *game], "tune": ["tune", "CartPole-v1", "--dry-run"],
+        "ablate": ["ablate", "auto", *game], "cost": ["ablate", "cost", *game],
+        "tune": ["tune", "CartPole-v1", "--dry-run"],
         "compare": ["compare", a, b], "sweep": ["sweep", "envs", "1", "2", *game, *small],
     }  # fmt: skip
     for what, command in commands.items():
@@ -200,8 +204,10 @@ def test_help_shows_examples_and_exit_codes(command, capsys):
 
 
 def test_ctrl_c_keeps_the_complete_rounds(tmp_path):
-    command = [sys.executable, "-m", "dqnitro", "ladder", "CartPole-v1", "--rungs", "frame-replay", "--rounds", "100000",
-               "--seconds", "0.05", "--minutes", "0", "--out", "l.json", *SMALL]  # fmt: skip
+    command = [
+        sys.executable, "-m", "dqnitro", "ladder", "CartPole-v1", "--rungs", "frame-replay", "--rounds", "100000",
+        "--seconds", "0.05", "--minutes", "0", "--out", "l.json", *SMALL,
+    ]  # fmt: skip
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     p = subprocess.Popen(command, cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert p.stderr is not None

@@ -18,8 +18,8 @@ from dqnitro.seeds.summary import last_progress
 HERE = pathlib.Path(__file__).resolve().parents[1]
 CORRIDOR = "fakes_envs:dqnitro_test/Corridor-v0"
 SMALL = [
-    "--recipe", "baseline", "--hidden-units", "16", "--batch-size", "8", "--first-fill-steps", "50", "--torch-threads", "1",
-    "--replay-capacity", "400", "--target-sync-steps", "20", "--n-envs", "2", "--no-video", "--stop-at", "1000",
+    "--recipe", "baseline", "--hidden-units", "16", "--batch-size", "8", "--first-fill-steps", "50", "--torch-threads",
+    "1", "--replay-capacity", "400", "--target-sync-steps", "20", "--n-envs", "2", "--no-video", "--stop-at", "1000",
 ]  # fmt: skip
 
 
@@ -110,8 +110,8 @@ run = folder / f"s{{seed}}"
 (run / "checkpoints" / "1").mkdir(parents=True)
 (run / "checkpoints" / "1" / "manifest.json").write_text("{{}}")
 (run / "config.json").write_text(json.dumps({{"config": json.loads((folder / "seeds.json").read_text())["config"]}}))
-(run / "summary.json").write_text(json.dumps(dict(state="solved", mean_score=490.0 + seed, steps=1000 * seed, wall_s=10.0 * seed,
-                                                  steps_per_s=100.0)))
+summary = dict(state="solved", mean_score=490.0 + seed, steps=1000 * seed, wall_s=10.0 * seed, steps_per_s=100.0)
+(run / "summary.json").write_text(json.dumps(summary))
 """
 
 
@@ -155,7 +155,11 @@ def test_the_block_shows_every_seed(tmp_path):
     team = Team(lambda s: [sys.executable, "-S", "-c", "import time; time.sleep(60)"], [1, 2, 3], 1, folder.log)
     team.poll()
     try:
-        assert [line.split() for line in block_lines(folder, team, 0.0)[1:]] == [["seed", "1", "starting"], ["seed", "2", "waiting"], ["seed", "3", "waiting"]]  # fmt: skip
+        assert [line.split() for line in block_lines(folder, team, 0.0)[1:]] == [
+            ["seed", "1", "starting"],
+            ["seed", "2", "waiting"],
+            ["seed", "3", "waiting"],
+        ]
         folder.run_dir(1).mkdir()
         progress = {"event": "progress", "mean_score": -20.5, "steps": 12345, "steps_per_s": 678.0, "wall_s": 61.0}
         (folder.run_dir(1) / "metrics.jsonl").write_text(json.dumps(progress) + "\n")

@@ -12,7 +12,8 @@ from fakes_player import in_threads
 
 fakes_envs.register()
 CONFIG = Config(
-    env_id="dqnitro_test/Corridor-v0", envs="gym-sync", n_envs=3, frame_stack=1, hidden_units=16, batch_size=8, first_fill_steps=20,
+    env_id="dqnitro_test/Corridor-v0", envs="gym-sync", n_envs=3, frame_stack=1, hidden_units=16, batch_size=8,
+    first_fill_steps=20,
     replay_capacity=120, target_sync_steps=10, epsilon_start=0.3, torch_threads=1, checkpoint_every_s=0.0,
 )  # fmt: skip
 SETTINGS = {"processes": {"slack_steps": 6}}

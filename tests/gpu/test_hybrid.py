@@ -12,7 +12,8 @@ from dqnitro.run.gpu.hybrid import make
 
 pytestmark = pytest.mark.gpu
 BREAKOUT = Config(
-    env_id="breakout", envs="console", n_envs=16, runner="hybrid", device="cuda", replay_capacity=16 * 100, first_fill_steps=200,
+    env_id="breakout", envs="console", n_envs=16, runner="hybrid", device="cuda", replay_capacity=16 * 100,
+    first_fill_steps=200,
     batch_size=32, steps_per_update=4.0, max_episode_frames=200, epsilon_start=0.5, target_sync_steps=400,
     wrappers=("no-grad", "fused-adam", "bfloat16", "own-kernels"),
 )  # fmt: skip

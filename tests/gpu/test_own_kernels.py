@@ -1,4 +1,6 @@
-"""Kernels of our own on a card: the checks that run without one, in bfloat16, and whole runs beside the plain learner's."""
+"""Kernels of our own on a card: the checks that run without one, in bfloat16, and whole runs beside the plain
+learner's.
+"""
 
 import pytest
 import torch

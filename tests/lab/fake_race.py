@@ -1,4 +1,6 @@
-"""Racers of known speed, so that the arithmetic of an experiment can be checked to the last digit. No clock, no training."""
+"""Racers of known speed, so that the arithmetic of an experiment can be checked to the last digit. No clock, no
+training.
+"""
 
 from __future__ import annotations
 

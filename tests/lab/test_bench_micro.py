@@ -92,7 +92,11 @@ def test_amp_verdict_follows_the_figures():
 def test_compile_without_the_slow_compiler():
     result = compile.bench(Options("CartPole-v1", 2, 0.002, only=("script",)))
     rows = check(result, "samples/s")
-    assert set(rows) == {f"{way}, {what}" for way in ("eager", "TorchScript") for what in ("forward, batch 1", "forward, batch 32", "update, batch 32")}  # fmt: skip
+    assert set(rows) == {
+        f"{way}, {what}"
+        for way in ("eager", "TorchScript")
+        for what in ("forward, batch 1", "forward, batch 32", "update, batch 32")
+    }
     assert all(r["start_s"] > 0 for r in rows.values())
 
 

@@ -1,4 +1,6 @@
-"""A contest compares what took turns, keeps what could not run with its reason, and never claims what the rounds do not show."""
+"""A contest compares what took turns, keeps what could not run with its reason, and never claims what the rounds do not
+show.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,9 @@ def file(monkeypatch, tmp_path):
 
 
 def machine(config: Config) -> float:
-    """Here every Adam but the plain one is a loss, two torch threads help, plain replay is quick but large, and learning less is much faster."""
+    """Here every Adam but the plain one is a loss, two torch threads help, plain replay is quick but large, and
+    learning less is much faster.
+    """
     rate = 100.0 * config.steps_per_update * config.n_envs**0.5
     rate *= 0.8 if {"fused-adam", "one-pass-adam"} & set(config.wrappers) else 1.0
     rate *= 3.0 if config.replay == "plain" else 1.0

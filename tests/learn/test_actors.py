@@ -1,4 +1,6 @@
-"""Acting with a copy of the network: refreshed after every update it is the same run, and the period means what it says."""
+"""Acting with a copy of the network: refreshed after every update it is the same run, and the period means what it
+says.
+"""
 
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ from dqnitro.session import train
 fakes_envs.register()
 CORRIDOR = Config(
     env_id="dqnitro_test/Corridor-v0", n_envs=2, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
-    first_fill_steps=40, replay_capacity=120, target_sync_steps=10, epsilon_start=0.2, epsilon_decay_steps=50, max_steps=240,
-    torch_threads=1, learning_rate=5e-3,
+    first_fill_steps=40, replay_capacity=120, target_sync_steps=10, epsilon_start=0.2, epsilon_decay_steps=50,
+    max_steps=240, torch_threads=1, learning_rate=5e-3,
 )  # fmt: skip
 
 

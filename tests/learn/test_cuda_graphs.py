@@ -1,6 +1,7 @@
 """What is recorded computes what it computed before, and nobody is left holding memory that the next call overwrites.
 
-A CUDA graph repeats the same operations on the same memory. So does the stand-in here, which lets a CPU check all but CUDA itself.
+A CUDA graph repeats the same operations on the same memory. So does the stand-in here, which lets a CPU check all but
+CUDA itself.
 """
 
 import pytest

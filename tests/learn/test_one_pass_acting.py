@@ -21,7 +21,8 @@ from dqnitro.session import train
 
 fakes_envs.register()
 CATCH = Config(
-    env_id="dqnitro_test/Catch-v0", n_envs=2, frame_stack=4, screen_size=36, network="small", hidden_units=64, batch_size=8,
+    env_id="dqnitro_test/Catch-v0", n_envs=2, frame_stack=4, screen_size=36, network="small", hidden_units=64,
+    batch_size=8,
     first_fill_steps=40, replay_capacity=120, target_sync_steps=10, torch_threads=1, replay="frames", epsilon_start=0.3,
     epsilon_end=0.1, epsilon_decay_steps=60, learning_rate=1e-3,
 )  # fmt: skip
@@ -37,8 +38,8 @@ CASES = {
     "all the rest": {"wrappers": FAST, "double": True},
 }
 TICKS = 110
-# A pass over a larger batch may round otherwise (it does on most Intel CPUs), and training is chaotic: 1e-8 after one update is
-# 1e-2, and another action, after a hundred. So the runs are brought together again every few ticks.
+# A pass over a larger batch may round otherwise (it does on most Intel CPUs), and training is chaotic: 1e-8 after one
+# update is 1e-2, and another action, after a hundred. So the runs are brought together again every few ticks.
 TICKS_APART = 5
 
 
@@ -54,7 +55,8 @@ def with_it(config: Config) -> Config:
 class Tape:
     """A run tick by tick: what was done, what it led to, and how often a pass was made for acting alone.
 
-    A tape that follows another takes its actions, and checks that the network would have chosen them, or equally good ones.
+    A tape that follows another takes its actions, and checks that the network would have chosen them, or equally good
+    ones.
     """
 
     def __init__(self, config: Config, follow: "Tape | None" = None) -> None:

@@ -1,4 +1,6 @@
-"""Adam in one pass beside torch's: every step, clipping, the state it saves, and what it reads and writes in bfloat16."""
+"""Adam in one pass beside torch's: every step, clipping, the state it saves,
+and what it reads and writes in bfloat16.
+"""
 
 import copy
 
@@ -61,7 +63,8 @@ def test_large_gradients_and_weights_stay_in_bfloat16():
     large = [p for p in a.parameters() if p.numel() >= LARGE]
     assert len(large) == 2  # the hidden layers of both streams
     for _ in range(5):
-        # Both begin with the same weights: a last bit that differs may make another bfloat16 weight, and then other gradients.
+        # Both begin with the same weights: a last bit that differs may make another bfloat16 weight, and then other
+        # gradients.
         b.load_state_dict(a.state_dict())
         parts.step(parts.forward(a, obs).square().mean(), a, fast, 0.0)
         plain.step(plain.forward(b, obs).square().mean(), b, slow, 0.0)

@@ -16,7 +16,8 @@ from dqnitro.session import resume, train
 
 fakes_envs.register()
 CATCH = Config(
-    env_id="dqnitro_test/Catch-v0", n_envs=2, frame_stack=4, screen_size=36, network="small", hidden_units=512, batch_size=8,
+    env_id="dqnitro_test/Catch-v0", n_envs=2, frame_stack=4, screen_size=36, network="small", hidden_units=512,
+    batch_size=8,
     first_fill_steps=40, replay_capacity=120, target_sync_steps=10, max_steps=80, torch_threads=1, replay="frames",
     epsilon_start=0.3, wrappers=("no-grad", "channels-last", "bfloat16", "distinct-patches", "one-pass-adam"),
 )  # fmt: skip
@@ -51,7 +52,9 @@ def windows(grid: np.ndarray, size: int, stride: int) -> np.ndarray:
 
 
 def check_numbers(numbers: PatchNumbers, obs: torch.Tensor) -> None:
-    """Two places have one number exactly where their patches are equal, and every number tells where it was seen first."""
+    """Two places have one number exactly where their patches are equal,
+    and every number tells where it was seen first.
+    """
     below = obs.permute(0, 2, 3, 1).contiguous().numpy().view(np.uint32)[..., 0]
     steps = [(8, 4), *zip(numbers.sizes[1:], numbers.strides[1:], strict=True)]
     for i, (size, stride) in enumerate(steps):

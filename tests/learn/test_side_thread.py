@@ -15,7 +15,8 @@ from dqnitro.session import train
 
 fakes_envs.register()
 CATCH = Config(
-    env_id="dqnitro_test/Catch-v0", n_envs=2, frame_stack=4, screen_size=36, network="small", hidden_units=64, batch_size=8,
+    env_id="dqnitro_test/Catch-v0", n_envs=2, frame_stack=4, screen_size=36, network="small", hidden_units=64,
+    batch_size=8,
     first_fill_steps=40, replay_capacity=120, target_sync_steps=10, max_steps=70, torch_threads=1, replay="frames",
     wrappers=("no-grad", "channels-last", "bfloat16", "distinct-patches", "one-pass-adam"),
 )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Wrappers of the update step, beside the plain one: what is exact is equal, what rounds is near, what excludes is refused."""
+"""Wrappers of the update step, beside the plain one: what is exact is equal, what rounds is near, what excludes is
+refused.
+"""
 
 import warnings
 
@@ -18,8 +20,8 @@ from dqnitro.session import train
 
 fakes_envs.register()
 CATCH = Config(
-    env_id="dqnitro_test/Catch-v0", n_envs=2, frame_stack=2, screen_size=36, network="small", hidden_units=32, batch_size=8,
-    first_fill_steps=40, replay_capacity=120, target_sync_steps=10, max_steps=80, torch_threads=1,
+    env_id="dqnitro_test/Catch-v0", n_envs=2, frame_stack=2, screen_size=36, network="small", hidden_units=32,
+    batch_size=8, first_fill_steps=40, replay_capacity=120, target_sync_steps=10, max_steps=80, torch_threads=1,
 )  # fmt: skip
 
 

@@ -10,7 +10,9 @@ from dqnitro.replay.gpu_ring import Ring, space_to_depth
 
 
 def filled_ring(deep: bool = False) -> Ring:
-    """Two environments, 40 slots; environment 0 plays games of 5 steps, then takes 2 to reset; environment 1 never ends."""
+    """Two environments, 40 slots; environment 0 plays games of 5 steps, then takes 2 to reset; environment 1 never
+    ends.
+    """
     ring = Ring(40, 2, 8, 4, "cpu", deep)
     phase = 0
     age = torch.zeros(2, dtype=torch.int64)

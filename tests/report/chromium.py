@@ -15,7 +15,8 @@ import time
 from typing import Any
 
 FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-sync",
     "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars", "--force-color-profile=srgb",
     "--remote-debugging-pipe",
 )  # fmt: skip
@@ -120,8 +121,8 @@ class Chromium:
 
     def press(self, key: str) -> None:
         code = {
-            "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35, "Escape": 27,
-            "Enter": 13, " ": 32,
+            "Tab": 9, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35,
+            "Escape": 27, "Enter": 13, " ": 32,
         }[key]  # fmt: skip
         # A key with a text is pressed as people do: the browser then sends keypress, too, which activates buttons.
         text = {"Enter": {"text": "\r"}}.get(key, {})

@@ -26,10 +26,11 @@ def head(what: str, command: str, **facts: Any) -> dict[str, Any]:
 
 # name, promise, steps a second, samples a step
 CLIMB = (
-    ("baseline", "baseline", 30.0, 32.0), ("gradients-everywhere", "exact", 27.0, 32.0), ("frame-replay", "exact", 33.0, 32.0),
+    ("baseline", "baseline", 30.0, 32.0), ("gradients-everywhere", "exact", 27.0, 32.0),
+    ("frame-replay", "exact", 33.0, 32.0),
     ("console", "exact", 41.0, 32.0), ("fused-adam", "close", 43.5, 32.0), ("channels-last", "close", 55.0, 32.0),
-    ("bfloat16", "close", 101.0, 32.0), ("eight-envs", "learning", 128.0, 32.0), ("two-steps-per-update", "learning", 236.0, 16.0),
-    ("small-network", "learning", 611.0, 16.0),
+    ("bfloat16", "close", 101.0, 32.0), ("eight-envs", "learning", 128.0, 32.0),
+    ("two-steps-per-update", "learning", 236.0, 16.0), ("small-network", "learning", 611.0, 16.0),
 )  # fmt: skip
 SKIPPED = (
     ("cuda-graph", "close", "no CUDA device here"),
@@ -46,15 +47,17 @@ def ladder() -> dict[str, Any]:
         on = "baseline" if aside else below
         learn = SHARE["learn"] * (1 - 0.06 * i)
         rows.append({
-            "name": name, "promise": promise, "climbed": [name] if aside else list(climbed), "on": on, "aside": aside, "frames_per_step": 4,
+            "name": name, "promise": promise, "climbed": [name] if aside else list(climbed), "on": on, "aside": aside,
+            "frames_per_step": 4,
             "what": f"What {name} does, in a sentence. And one more sentence to see how two of them look.",
             "hurts": "" if name == "baseline" else "Where there is nothing to gain.",
             "notes_say": "1.4 times the frames a second" if i % 2 else None, "state": "measured", "why": None,
             "fps": span(fps), "gain": None if on is None else span(fps / next(f for n, _, f, _ in CLIMB if n == on)),
-            "total": span(fps / 30), "frames_per_s": 4 * fps, "updates_per_s": fps * samples / 32, "samples_per_step": samples,
-            "equal_ratio": samples == 32, "rates": [fps] * 6,
+            "total": span(fps / 30), "frames_per_s": 4 * fps, "updates_per_s": fps * samples / 32,
+            "samples_per_step": samples, "equal_ratio": samples == 32, "rates": [fps] * 6,
             "share": {**SHARE, "learn": learn, "env": 1 - learn - 0.25},
-            "solve": {"seconds": span(1e6 / fps, 0.2), "how": "projected", "gain": 30 / fps, "steps": 1e6, "source": "runs/pong-1"}
+            "solve": {"seconds": span(1e6 / fps, 0.2), "how": "projected", "gain": 30 / fps, "steps": 1e6,
+                      "source": "runs/pong-1"}
             if promise != "learning" else None,
         })  # fmt: skip
         if not aside:
@@ -87,7 +90,8 @@ def sweep() -> dict[str, Any]:
             ]  # fmt: skip
             curves.append({"value": value, "seed": seed, "points": points})
     rows = [
-        {"value": v, "fps": span(300.0 * v**0.7), "score": span(480 - 30 * v, 0.1, 3), "samples_per_step": 32, "state": "measured", "why": None}
+        {"value": v, "fps": span(300.0 * v**0.7), "score": span(480 - 30 * v, 0.1, 3),
+         "samples_per_step": 32, "state": "measured", "why": None}
         for v in (1, 2, 4, 8)
     ]  # fmt: skip
     rows.append(
@@ -106,7 +110,8 @@ def ablate() -> dict[str, Any]:
     )
     rows = [{"without": None, "fps": span(100), "ratio": span(1, 0), "state": "measured", "why": None, "promise": None}]
     rows += [
-        {"without": n, "fps": span(100 * r), "ratio": span(r), "state": "measured", "why": None, "promise": p} for n, p, r in left
+        {"without": n, "fps": span(100 * r), "ratio": span(r), "state": "measured", "why": None, "promise": p}
+        for n, p, r in left
     ]  # fmt: skip
     rows.append(
         {
@@ -131,7 +136,8 @@ def cost() -> dict[str, Any]:
         ("reshape", 1.06),
     )
     rows = [
-        {"without": n, "fps": span(30 * r), "ratio": span(r), "saves_share": 1 - 1 / r, "note": f"everything but {n}", "state": "measured"}
+        {"without": n, "fps": span(30 * r), "ratio": span(r), "saves_share": 1 - 1 / r,
+         "note": f"everything but {n}", "state": "measured"}
         for n, r in left
     ]  # fmt: skip
     return head("cost", "dqnitro ablate cost", rows=rows)
@@ -153,8 +159,8 @@ def bench() -> dict[str, Any]:
     }
     rates = {n: [12_000 * r] * 6 for n, r in ratios.items()}
     return head(
-        "resize", "dqnitro bench resize", title="210x160 screens to 84x84", unit="frames/s", to="OpenCV area", rates=rates, table=table,
-        columns={"off": "largest difference"}, skipped={"CUDA": "no CUDA device here"},
+        "resize", "dqnitro bench resize", title="210x160 screens to 84x84", unit="frames/s", to="OpenCV area",
+        rates=rates, table=table, columns={"off": "largest difference"}, skipped={"CUDA": "no CUDA device here"},
         verdict="OpenCV's linear is 1.8 times its area, and up to 31 grey levels off.",
     )  # fmt: skip
 
@@ -174,11 +180,13 @@ def profile() -> dict[str, Any]:
 
 def tune() -> dict[str, Any]:
     tried = (
-        ("as it is", "", 80, True, ""), ("torch_threads", 2, 120, True, "close"), ("rung", "with bfloat16", 190, True, "close"),
+        ("as it is", "", 80, True, ""), ("torch_threads", 2, 120, True, "close"),
+        ("rung", "with bfloat16", 190, True, "close"),
         ("env_threads", 2, 79, False, "exact"), ("rung", "with console", None, False, "exact"),
     )  # fmt: skip
     evidence = [
-        {"recipe": recipe, "knob": k, "value": v, "fps": span(f) if f else None, "ratio": span(f / 80) if f and f != 80 else None,
+        {"recipe": recipe, "knob": k, "value": v, "fps": span(f) if f else None,
+         "ratio": span(f / 80) if f and f != 80 else None,
          "chosen": c, "promise": p, "state": "measured" if f else "skipped", "why": None if f else "no compiler here"}
         for recipe in ("auto", "fast") for k, v, f, c, p in tried
     ]  # fmt: skip
@@ -204,13 +212,22 @@ def compare() -> dict[str, Any]:
         {"name": "pong-a", "scores": span(18.1, 0.05, 100), "fps": span(120)},
         {"name": "pong-b", "scores": span(16.2, 0.06, 100), "fps": span(118)},
     ]
-    return head("compare", "dqnitro compare runs/a runs/b", runs=runs, verdict="a scores higher", sentences=["a scores higher", "the speeds do not differ"], p_value=0.003, difference=span(1.9, 0.3, 100))  # fmt: skip
+    return head(
+        "compare",
+        "dqnitro compare runs/a runs/b",
+        runs=runs,
+        verdict="a scores higher",
+        sentences=["a scores higher", "the speeds do not differ"],
+        p_value=0.003,
+        difference=span(1.9, 0.3, 100),
+    )
 
 
 def console() -> dict[str, Any]:
     """As `bench console` wrote it before results had a format."""
     rows = [
-        {"game": g, "threads": t, "rates": {"AtariVec": 6000.0, "AtariVectorEnv": 3000.0}, "ratios": {"AtariVectorEnv": span(2 + k / 10)}, "faster_peer": "AtariVectorEnv"}
+        {"game": g, "threads": t, "rates": {"AtariVec": 6000.0, "AtariVectorEnv": 3000.0},
+         "ratios": {"AtariVectorEnv": span(2 + k / 10)}, "faster_peer": "AtariVectorEnv"}
         for t in (1, 2) for k, g in enumerate(("pong", "breakout", "seaquest"))
     ]  # fmt: skip
     old = head(

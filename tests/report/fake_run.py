@@ -26,7 +26,8 @@ def pong_config(**changes: Any) -> Config:
 def write_head(path: pathlib.Path, config: dict[str, Any] | None = None, **changes: Any) -> None:
     path.mkdir(parents=True, exist_ok=True)
     head: dict[str, Any] = {
-        "recipe": "auto", "rungs": ["frame-replay", "console", "eight-envs", "four-steps-per-update", "three-step", "double"],
+        "recipe": "auto",
+        "rungs": ["frame-replay", "console", "eight-envs", "four-steps-per-update", "three-step", "double"],
         "config": pong_config().to_dict() if config is None else config, "started": "2026-01-31T12:00:00+00:00",
         "machine": {"cpu": "A CPU of 2 cores", "cores": 2, "memory_gib": 7.8, "os": "Linux 6.1", "gpu": None},
         "versions": {"python": "3.11.9", "dqnitro": "0.1.0", "torch": "2.9.1", "numpy": "2.3.4", "ale-py": "0.12.1"},
@@ -57,19 +58,45 @@ def metric_lines(n_games: int, seconds: float, seed: int = 1) -> list[str]:
         avg = score if avg is None else 0.98 * avg + 0.02 * score
         scores.append(score)
         wall = seconds * steps / total
-        rows.append((wall, {"event": "game", "wall_s": round(wall, 4), "steps": steps, "score": float(score), "game_steps": length, "avg_reward": avg}))  # fmt: skip
+        rows.append(
+            (
+                wall,
+                {
+                    "event": "game",
+                    "wall_s": round(wall, 4),
+                    "steps": steps,
+                    "score": float(score),
+                    "game_steps": length,
+                    "avg_reward": avg,
+                },
+            )
+        )
     smooth = None
     for k in range(n_games):
         at = (k + 1) / n_games
         value = 0.03 * math.exp(-3 * at) * math.exp(rng.gauss(0, 0.5)) + 0.002
         smooth = value if smooth is None else 0.98 * smooth + 0.02 * value
-        rows.append((seconds * at, {"event": "loss", "wall_s": round(seconds * at, 4), "steps": int(total * at), "updates": k * 100, "loss": value, "avg_loss": smooth}))  # fmt: skip
+        rows.append(
+            (
+                seconds * at,
+                {
+                    "event": "loss",
+                    "wall_s": round(seconds * at, 4),
+                    "steps": int(total * at),
+                    "updates": k * 100,
+                    "loss": value,
+                    "avg_loss": smooth,
+                },
+            )
+        )
     for k in range(n_games):
         at = (k + 1) / n_games
         rate = total / seconds * (1 + 0.04 * rng.gauss(0, 1)) * (3 if at < 0.01 else 1)
         rows.append((seconds * at, {
-            "event": "progress", "wall_s": seconds * at, "steps": int(total * at), "updates": int(total * at / 4), "games": k, "epsilon": max(0.02, 1 - int(total * at) / 100_000),
-            "steps_per_s": rate, "frames_per_s": rate * FRAMES_PER_STEP, "updates_per_s": rate / 4, "mean_score": sum(scores[max(0, k - 99) : k + 1]) / len(scores[max(0, k - 99) : k + 1]),
+            "event": "progress", "wall_s": seconds * at, "steps": int(total * at), "updates": int(total * at / 4),
+            "games": k, "epsilon": max(0.02, 1 - int(total * at) / 100_000),
+            "steps_per_s": rate, "frames_per_s": rate * FRAMES_PER_STEP, "updates_per_s": rate / 4,
+            "mean_score": sum(scores[max(0, k - 99) : k + 1]) / len(scores[max(0, k - 99) : k + 1]),
             "last_score": scores[k], "loss": smooth, "share": SHARE,
         }))  # fmt: skip
     rows.sort(key=lambda r: r[0])

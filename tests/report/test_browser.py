@@ -89,7 +89,10 @@ def test_the_axis_switches_for_all_charts(opened: Chromium) -> None:
 
 
 def test_a_table_sorts_by_number_and_by_word_both_ways(opened: Chromium) -> None:
-    column = "[...document.querySelectorAll('.settings tbody tr')].map((r) => r.cells[{0}].dataset.sort ?? r.cells[{0}].textContent)"
+    column = (
+        "[...document.querySelectorAll('.settings tbody tr')].map((r) => r.cells[{0}].dataset.sort ?? "
+        "r.cells[{0}].textContent)"
+    )
     click = "document.querySelectorAll('.settings th button')[{}].click()"
     opened.js(click.format(0))
     names = opened.js(column.format(0))
@@ -108,7 +111,8 @@ def test_settings_filter(opened: Chromium) -> None:
     opened.js("document.querySelector('.only-marked').click()")
     assert opened.js(shown) > 40
     opened.js(
-        "(() => { const f = document.querySelector('.filter'); f.value = 'Epsilon decay'; f.dispatchEvent(new Event('input')); })()"
+        "(() => { const f = document.querySelector('.filter'); f.value = 'Epsilon decay'; "
+        "f.dispatchEvent(new Event('input')); })()"
     )
     assert opened.js(shown) == 2 and "2 of" in opened.js("document.querySelector('.count').textContent")
 

@@ -1,4 +1,6 @@
-"""The page of runs and results in a real browser: charts, rows that open, switches, sorting, keyboard, phone, dark, print."""
+"""The page of runs and results in a real browser: charts, rows that open, switches, sorting, keyboard, phone, dark,
+print.
+"""
 
 import pathlib
 from collections.abc import Iterator
@@ -17,7 +19,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 LADDER = "#ladder figure.chart"
-FIRST_COLUMN = "[...document.querySelectorAll('#ladder .ladder:not(.skipped) tbody tr:not(.detail)')].map((r) => r.cells[0].innerText.trim())"
+FIRST_COLUMN = (
+    "[...document.querySelectorAll('#ladder .ladder:not(.skipped) tbody tr:not(.detail)')].map((r) "
+    "=> r.cells[0].innerText.trim())"
+)
 VISIBLE_DETAILS = "[...document.querySelectorAll('tr.detail')].filter((r) => r.offsetParent).length"
 
 
@@ -140,18 +145,25 @@ def test_sorting_keeps_details_with_their_rungs(opened: Chromium) -> None:
 
 
 def test_what_has_no_number_sorts_last_both_ways(opened: Chromium) -> None:
-    head = "[...document.querySelectorAll('#ladder .ladder:not(.skipped) th button')].find((b) => b.innerText.startsWith('time to'))"
+    head = (
+        "[...document.querySelectorAll('#ladder .ladder:not(.skipped) th button')].find((b) => "
+        "b.innerText.startsWith('time to'))"
+    )
     for _ in range(2):
         opened.js(f"{head}.click()")
         cells = opened.js(
-            "[...document.querySelectorAll('#ladder .ladder:not(.skipped) tbody tr:not(.detail)')].map((r) => r.cells[6].innerText)"
+            "[...document.querySelectorAll('#ladder .ladder:not(.skipped) tbody tr:not(.detail)')].map((r) => "
+            "r.cells[6].innerText)"
         )
         assert [c == "–" for c in cells] == sorted(c == "–" for c in cells)
 
 
 def test_time_a_step_and_shares(opened: Chromium) -> None:
     figure = "[...document.querySelectorAll('#ladder figure.chart')].at(-1)"
-    ends = f"[...{figure}.querySelectorAll('.bar-value')].reduce((m, r) => Math.max(m, +r.getAttribute('x') + +r.getAttribute('width')), 0)"
+    ends = (
+        f"[...{figure}.querySelectorAll('.bar-value')].reduce((m, r) => Math.max(m, +r.getAttribute('x') + "
+        "+r.getAttribute('width')), 0)"
+    )
     assert "33.3 ms" in opened.js(f"{figure}.textContent")
     first = opened.js(ends)
     opened.js(f"{figure}.querySelector('input[value=share]').click()")
@@ -162,7 +174,10 @@ def test_time_a_step_and_shares(opened: Chromium) -> None:
 def test_all_switches_of_the_x_axis_move_together(opened: Chromium) -> None:
     opened.js("document.querySelector('#learning-1 input[value=steps]').click()")
     assert opened.js("document.querySelector('#sweep input[value=steps]').checked")
-    assert opened.js("[...new Set([...document.querySelectorAll('#learning-1 figure, #sweep figure.large')].map((f) => f.dataset.axis))]") == ["steps"]  # fmt: skip
+    assert opened.js(
+        "[...new Set([...document.querySelectorAll('#learning-1 figure, #sweep figure.large')].map((f) => "
+        "f.dataset.axis))]"
+    ) == ["steps"]
     opened.hover("#sweep figure.large .plot", 0.6)
     shown = opened.js("document.querySelector('#sweep figure.large .tip').innerText")
     assert "steps" in shown and "n_envs 8 (3 seeds)" in shown and "[" in shown
@@ -206,7 +221,8 @@ def test_dark_and_light_have_readable_bars(browser: Chromium, page: pathlib.Path
         browser.open(page, dark=dark)
         seen.append(
             browser.js(
-                "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.querySelector('.bar-value')).fill]"
+                "[getComputedStyle(document.body).backgroundColor, "
+                "getComputedStyle(document.querySelector('.bar-value')).fill]"
             )
         )
     assert seen[0][0] != seen[1][0] and seen[0][1] != seen[1][1] and all(paper != bar for paper, bar in seen)

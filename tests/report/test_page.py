@@ -130,8 +130,8 @@ JUNK = st.recursive(
 )
 HEAD = ("recipe", "rungs", "started", "machine", "versions", "commit", "command")
 SUMMARY = (
-    "state", "pid", "updated", "wall_s", "startup_s", "steps", "updates", "games", "mean_score", "steps_per_s", "frames_per_s",
-    "share", "evaluation", "video",
+    "state", "pid", "updated", "wall_s", "startup_s", "steps", "updates", "games", "mean_score", "steps_per_s",
+    "frames_per_s", "share", "evaluation", "video",
 )  # fmt: skip
 
 
@@ -244,7 +244,10 @@ def test_bad_input_is_one_line_with_a_hint(
 
 def test_the_command_needs_no_torch(tmp_path: pathlib.Path) -> None:
     run = fake_run.make_run(tmp_path / "r", n_games=5, seconds=5)
-    code = "import sys; from dqnitro.cli import main; main(['report', sys.argv[1]]); print({'torch', 'numpy', 'gymnasium'} & set(sys.modules))"
+    code = (
+        "import sys; from dqnitro.cli import main; main(['report', sys.argv[1]]); "
+        "print({'torch', 'numpy', 'gymnasium'} & set(sys.modules))"
+    )
     out = subprocess.run([sys.executable, "-c", code, str(run)], capture_output=True, text=True, check=True).stdout
     assert out.splitlines()[-1] == "set()"
 

@@ -1,4 +1,6 @@
-"""Real processes that are killed, stuck, interrupted or out of memory: nothing hangs, nothing is left, the run goes on."""
+"""Real processes that are killed, stuck, interrupted or out of memory:
+nothing hangs, nothing is left, the run goes on.
+"""
 
 import contextlib
 import os
@@ -24,7 +26,8 @@ from fakes_player import in_threads
 fakes_envs.register()
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 CATCH = Config(
-    env_id="dqnitro_test/Catch-v0", envs="gym-async", n_envs=2, frame_stack=2, screen_size=36, hidden_units=16, batch_size=8,
+    env_id="dqnitro_test/Catch-v0", envs="gym-async", n_envs=2, frame_stack=2, screen_size=36, hidden_units=16,
+    batch_size=8,
     first_fill_steps=20, replay_capacity=120, target_sync_steps=10, epsilon_start=0.3, epsilon_decay_steps=200,
     torch_threads=2, checkpoint_every_s=0.0,
 )  # fmt: skip
@@ -127,9 +130,10 @@ def test_a_learner_on_a_gpu_hands_its_weights_to_a_player_on_the_cpu():
 # -- the whole run, from outside
 
 SETTINGS = {
-    "env_id": "fakes_envs:dqnitro_test/Stuck-v0", "envs": "gym-sync", "n_envs": 2, "frame_stack": 1, "clip_rewards": False, "hidden_units": 16, "batch_size": 8,
-    "first_fill_steps": 30, "replay_capacity": 200, "target_sync_steps": 10, "epsilon_start": 0.3, "epsilon_decay_steps": 200, "torch_threads": 1,
-    "runner": "processes", "slack_steps": 5,
+    "env_id": "fakes_envs:dqnitro_test/Stuck-v0", "envs": "gym-sync", "n_envs": 2, "frame_stack": 1,
+    "clip_rewards": False, "hidden_units": 16, "batch_size": 8,
+    "first_fill_steps": 30, "replay_capacity": 200, "target_sync_steps": 10, "epsilon_start": 0.3,
+    "epsilon_decay_steps": 200, "torch_threads": 1, "runner": "processes", "slack_steps": 5,
 }  # fmt: skip
 SCRIPT = """
 import signal, sys

@@ -17,8 +17,10 @@ from dqnitro.run import make_run
 
 fakes_envs.register()
 CATCH = Config(
-    env_id="dqnitro_test/Catch-v0", envs="gym-sync", runner="hybrid", frame_stack=2, screen_size=36, n_envs=8, gamma=0.95,
-    learning_rate=5e-4, steps_per_update=4.0, first_fill_steps=400, epsilon_decay_steps=4_000, hidden_units=64, n_step=3,
+    env_id="dqnitro_test/Catch-v0", envs="gym-sync", runner="hybrid", frame_stack=2, screen_size=36, n_envs=8,
+    gamma=0.95,
+    learning_rate=5e-4, steps_per_update=4.0, first_fill_steps=400, epsilon_decay_steps=4_000, hidden_units=64,
+    n_step=3,
     batch_size=32, target_sync_steps=200, replay_capacity=8 * 300, torch_threads=1, wrappers=("no-grad", "fused-adam"),
 )  # fmt: skip
 

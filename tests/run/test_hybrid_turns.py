@@ -175,7 +175,9 @@ def test_each_part_acts_on_what_was_learned_after_its_last_turn():
 
 @pytest.mark.parametrize("stop_at", [1, 2, 61, 62])
 def test_a_saved_run_goes_on_as_if_it_had_not_stopped(stop_at):
-    """Saved while one part is at play; the run that saves goes on like the one that does not, and so does the resumed one."""
+    """Saved while one part is at play; the run that saves goes on like the one that does not, and so does the resumed
+    one.
+    """
 
     def numbers(ticks, n):
         return [(t.steps, t.updates, t.epsilon, t.ends) for t in itertools.islice(ticks, n)]

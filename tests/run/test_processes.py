@@ -24,8 +24,8 @@ from fakes_player import in_threads
 fakes_envs.register()
 CORRIDOR = Config(
     env_id="dqnitro_test/Corridor-v0", n_envs=3, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
-    first_fill_steps=40, replay_capacity=120, target_sync_steps=10, epsilon_start=0.5, epsilon_decay_steps=200, max_steps=180,
-    torch_threads=1, n_step=2, double=True, checkpoint_every_s=0.0, learning_rate=5e-3,
+    first_fill_steps=40, replay_capacity=120, target_sync_steps=10, epsilon_start=0.5, epsilon_decay_steps=200,
+    max_steps=180, torch_threads=1, n_step=2, double=True, checkpoint_every_s=0.0, learning_rate=5e-3,
 )  # fmt: skip
 VARIANTS = {
     "corridor": {},

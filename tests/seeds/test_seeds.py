@@ -116,7 +116,10 @@ def test_stopping_tells_all_that_run_and_starts_nobody(tmp_path):
 def test_closing_leaves_no_process_behind(tmp_path, monkeypatch):
     """Also one that does not listen."""
     monkeypatch.setattr("dqnitro.seeds.launcher.PATIENCE_S", 0.3)
-    text = f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(tmp_path / 'up')!r}, 'w').close(); time.sleep(60)"
+    text = (
+        f"import signal, time; signal.signal(15, signal.SIG_IGN); open({str(tmp_path / 'up')!r}, "
+        "'w').close(); time.sleep(60)"
+    )
     team = Team(lambda s: script(text), [1], 1, lambda s: tmp_path / f"{s}.log")
     team.poll()
     wait_until((tmp_path / "up").exists)
@@ -128,12 +131,14 @@ def test_a_member_whose_parent_is_killed_stops_as_if_told(tmp_path):
     """The parent is a process of its own that dies by kill -9; its member writes that it was told."""
     member = (
         "import pathlib, signal, time; from dqnitro.seeds.launcher import stop_with_parent; "
-        f"signal.signal(15, lambda *_: (pathlib.Path({str(tmp_path / 'told')!r}).touch(), exit())); stop_with_parent(); "
+        f"signal.signal(15, lambda *_: (pathlib.Path({str(tmp_path / 'told')!r}).touch(), exit())); "
+        "stop_with_parent(); "
         f"pathlib.Path({str(tmp_path / 'up')!r}).touch(); time.sleep(60)"
     )
     parent = (
         "import pathlib, sys, time; from dqnitro.seeds.launcher import Team; "
-        f"t = Team(lambda s: [sys.executable, '-c', {member!r}], [1], 1, lambda s: pathlib.Path({str(tmp_path / 'log')!r})); "
+        f"t = Team(lambda s: [sys.executable, '-c', {member!r}], [1], 1, lambda s: "
+        f"pathlib.Path({str(tmp_path / 'log')!r})); "
         "t.poll(); time.sleep(60)"
     )
     p = subprocess.Popen([sys.executable, "-c", parent])
@@ -192,7 +197,12 @@ def test_a_seed_is_done_when_it_reached_a_limit(tmp_path):
     stand(f, 1, "solved", mean_score=11.0, steps=50, wall_s=5)
     assert f.is_done(1) and f.is_done(1, more_minutes=True)
     assert not f.changed({"stop_at_score": 12.0}, 2).is_done(1)
-    for state, more, expected in (("steps", {"steps": 100}, True), ("steps", {"steps": 99}, False), ("minutes", {"wall_s": 60.1}, True), ("stopped", {"steps": 100}, False)):  # fmt: skip
+    for state, more, expected in (
+        ("steps", {"steps": 100}, True),
+        ("steps", {"steps": 99}, False),
+        ("minutes", {"wall_s": 60.1}, True),
+        ("stopped", {"steps": 100}, False),
+    ):
         stand(f, 2, state, **more)
         assert f.is_done(2) is expected, state
     stand(f, 2, "minutes", wall_s=60.1)

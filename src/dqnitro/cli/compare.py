@@ -49,8 +49,8 @@ def main(argv: list[str]) -> int:
 def show(result: dict[str, Any]) -> None:
     low, high = result["window_steps"]
     show_table(
-        (("run", "left"), ("recipe", "left"), (f"score, steps {low:,.0f} to {high:,.0f}", "right"), (result["values"], "right"),
-         ("steps/s", "right")),
+        (("run", "left"), ("recipe", "left"), (f"score, steps {low:,.0f} to {high:,.0f}", "right"),
+         (result["values"], "right"), ("steps/s", "right")),
         [
             [r["name"], r["recipe"], number_text(r["scores"]), str(r["scores"].n), number_text(r["fps"])]
             for r in result["runs"]

@@ -73,7 +73,8 @@ def describe_seeds(path: pathlib.Path, runs: list[dict[str, Any]]) -> dict[str, 
         "run": str(path), "game": folder.config.env_id, "recipe": folder.recipe, "seeds": list(folder.seeds),
         "state": ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(states)),
         "score": statistics.median(known("score")) if known("score") else None, "steps": sum(known("steps")) or None,
-        "steps_per_s": sum(known("steps_per_s")) or None, "wall_s": statistics.median(known("wall_s")) if known("wall_s") else None,
+        "steps_per_s": sum(known("steps_per_s")) or None,
+        "wall_s": statistics.median(known("wall_s")) if known("wall_s") else None,
         "resumable": "running" not in states and not all(folder.is_done(s) for s in folder.seeds),
         "megabytes": round(sum(r.get("megabytes", 0.0) for r in runs), 1),
     }  # fmt: skip
@@ -118,7 +119,8 @@ def _print(rows: list[dict[str, Any]]) -> None:
         table.add_column(name, justify=side, no_wrap=name != "run")  # type: ignore[arg-type]
     for r in rows:
         table.add_row(
-            f"  {r['run']}" if "of" in r else r["run"], r["state"], number(r.get("score"), ".1f"), number(r.get("steps"), ",d"),
+            f"  {r['run']}" if "of" in r else r["run"], r["state"], number(r.get("score"), ".1f"),
+            number(r.get("steps"), ",d"),
             number(r.get("steps_per_s"), ",.0f"), "–" if r.get("wall_s") is None else duration(r["wall_s"]),
             f"{r.get('megabytes', 0):,.0f} MB",
         )  # fmt: skip

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.2
 SHOW_EVERY_S = 1.0
-STATES = {"solved": "solved", "steps": "at --steps", "minutes": "at --minutes", "stopped": "stopped", "diverged": "diverged",
-          "crashed": "player died", "failed": "failed", "waiting": "waiting", "running": "running"}  # fmt: skip
+STATES = {
+    "solved": "solved", "steps": "at --steps", "minutes": "at --minutes", "stopped": "stopped", "diverged": "diverged",
+    "crashed": "player died", "failed": "failed", "waiting": "waiting", "running": "running",
+}  # fmt: skip
 
 
 def train_seeds(args: argparse.Namespace) -> int:
@@ -64,7 +66,8 @@ def _created(args: argparse.Namespace) -> SeedsFolder:
     path = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, root, label)
     folder = SeedsFolder.create(path, config, seeds, args.recipe, rungs, mine.at_once)
     note(
-        f"{config.env_id}, recipe {args.recipe}, seeds {seeds[0]} to {seeds[-1]}, {mine.at_once} in parallel ({mine.why}), "
+        f"{config.env_id}, recipe {args.recipe}, seeds {seeds[0]} to {seeds[-1]}, {mine.at_once} in parallel "
+        f"({mine.why}), "
         f"each with {mine.torch_threads} torch and {mine.env_threads} console threads -> {path}"
     )
     return folder

@@ -40,7 +40,10 @@ def plain_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> str
     widths = [max(len(name), *(len(row[i]) for row in rows), 0) for i, (name, _) in enumerate(columns)]
 
     def line(cells: Sequence[str]) -> str:
-        padded = (c.rjust(w) if side == "right" else c.ljust(w) for c, w, (_, side) in zip(cells, widths, columns, strict=True))  # fmt: skip
+        padded = (
+            c.rjust(w) if side == "right" else c.ljust(w)
+            for c, w, (_, side) in zip(cells, widths, columns, strict=True)
+        )
         return "  ".join(padded).rstrip()
 
     return "\n".join([line([name for name, _ in columns]), *(line(row) for row in rows)])
@@ -147,7 +150,9 @@ def check_turns(rounds: int, seconds: float, minutes: float) -> None:
 
 
 class Progress:
-    """Progress on stderr: on a terminal one line that is rewritten; elsewhere a line per contender built and per round."""
+    """Progress on stderr: on a terminal one line that is rewritten; elsewhere a line per contender built and per
+    round.
+    """
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet

@@ -69,8 +69,8 @@ def main(argv: list[str]) -> int:
         )
     with Progress(args.quiet) as progress:
         result = tune(
-            args.game, names_of(args.recipe) or tuned.RECIPES, minutes=args.minutes, rounds=args.rounds, seconds=args.seconds,
-            say=progress, write=not args.dry_run,
+            args.game, names_of(args.recipe) or tuned.RECIPES, minutes=args.minutes, rounds=args.rounds,
+            seconds=args.seconds, say=progress, write=not args.dry_run,
         )  # fmt: skip
     return finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
 
@@ -90,16 +90,18 @@ def _forget(as_json: bool) -> int:
 def show(result: dict[str, Any]) -> None:
     from dqnitro.lab.tune import gain_text
 
-    columns = (("change", "left"), ("value", "left"), ("steps/s", "right"), ("ratio to the recipe as it is", "right"), ("", "left"),
-               ("promise", "left"))  # fmt: skip
+    columns = (
+        ("change", "left"), ("value", "left"), ("steps/s", "right"), ("ratio to the recipe as it is", "right"),
+        ("", "left"), ("promise", "left"),
+    )  # fmt: skip
     for recipe, found in result["recipes"].items():
         print(f"recipe {recipe}")
         rows = [r for r in result["evidence"] if r["recipe"] == recipe]
         show_table(
             columns,
             [
-                [f"  {r['knob']}", r["value"], number_text(r["fps"]), ratio_text(r["ratio"]), "chosen" if r["chosen"] else "",
-                 r["promise"]]
+                [f"  {r['knob']}", r["value"], number_text(r["fps"]), ratio_text(r["ratio"]),
+                 "chosen" if r["chosen"] else "", r["promise"]]
                 for r in rows if r["state"] == "measured"
             ],
         )  # fmt: skip

@@ -79,7 +79,9 @@ def speed_blocks(run: Run) -> list[float]:
 
 
 def values_of(side: Side, per_run: Sequence[list[float]], word: str, each_once: bool) -> list[float]:
-    """The values of a single run, or one mean per run: values of one run are not independent evidence for its recipe."""
+    """The values of a single run, or one mean per run: values of one run are not independent evidence for its
+    recipe.
+    """
     empty = [str(r.path) for r, v in zip(side.runs, per_run, strict=True) if not v]
     if empty:
         raise ConfigError(f"{empty[0]} has no {word} to compare", "give a wider --window, or let it run longer")

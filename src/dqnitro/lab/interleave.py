@@ -13,7 +13,9 @@ from dqnitro.intervals import ratio_interval
 def interleave(
     contenders: Mapping[str, Callable[[float], float]], rounds: int, seconds: float
 ) -> Iterator[tuple[int, str, float]]:
-    """Yield (round, name, rate). A contender works for about `seconds` and returns its own rate; the order alternates."""
+    """Yield (round, name, rate). A contender works for about `seconds` and returns its own rate;
+    the order alternates.
+    """
     names = list(contenders)
     for r in range(rounds):
         for name in names if r % 2 == 0 else reversed(names):

@@ -109,8 +109,8 @@ def same_ratio(a: Racer, b: Racer) -> bool:
 
 
 def climb_ladder(
-    game: str, names: Sequence[str] | None = None, *, same_learning: bool = False, minutes: float = 8.0, rounds: int = 10,
-    seconds: float = 1.0, changes: dict[str, Any] | None = None, solved: Sequence[Solved] = (),
+    game: str, names: Sequence[str] | None = None, *, same_learning: bool = False, minutes: float = 8.0,
+    rounds: int = 10, seconds: float = 1.0, changes: dict[str, Any] | None = None, solved: Sequence[Solved] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """The whole experiment; returns the result in the format of lab/store.py."""

@@ -33,7 +33,8 @@ def settled(config: Config) -> Config:
     """The same work as in the middle of a run, reached quickly: a short first fill, epsilon at its end."""
     fill = min(config.first_fill_steps, max(FILL_STEPS, config.batch_size))
     return config.replace(
-        first_fill_steps=fill, epsilon_start=config.epsilon_end, max_steps=0, max_minutes=0.0, stop_at_score=float("inf")
+        first_fill_steps=fill, epsilon_start=config.epsilon_end, max_steps=0, max_minutes=0.0,
+        stop_at_score=float("inf")
     )  # fmt: skip
 
 
@@ -133,7 +134,9 @@ def _add_inner(tree: Node, profiler: Any) -> None:
 
 
 def _over_processes(tree: Node, others: list[Node], wall: float) -> dict[str, Any]:
-    """One root for all processes if there are several; they run in parallel, so their shares may add up to more than 1."""
+    """One root for all processes if there are several; they run in parallel,
+    so their shares may add up to more than 1.
+    """
     if not others:
         return tree.to_dict(wall)
     out = Node("all processes", wall, tree.calls, {"trainer": tree}).to_dict(wall)

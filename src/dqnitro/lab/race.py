@@ -63,7 +63,9 @@ NOTES = {
 
 
 def make_room_for_compiled(config: Config) -> None:
-    """torch.compile keeps 8 versions of a function and then silently runs it uncompiled; each racer's update is a version."""
+    """torch.compile keeps 8 versions of a function and then silently runs it uncompiled; each racer's update is a
+    version.
+    """
     from dqnitro.learn.transforms import chosen
 
     if any(t.compiles for t in chosen(config.wrappers)):

@@ -1,7 +1,7 @@
 """Where a step's time goes, as a tree: spans around the loop's parts, put on from outside and taken off again.
 
-A run that is not profiled pays nothing: the functions are replaced on this one agent, and only while it is watched. A span costs
-two reads of a clock.
+A run that is not profiled pays nothing: the functions are replaced on this one agent, and only while it is watched. A
+span costs two reads of a clock.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ def watch(agent: Agent) -> Iterator[Spans]:
 class Others:
     """What other processes did meanwhile: the player of the runner `processes`, the workers of an environment backend.
 
-    The player has `pid` and `seconds` (per phase of the loop, since its start); of any other child process only the time on
-    a core is known.
+    The player has `pid` and `seconds` (per phase of the loop, since its start); of any other child process only the
+    time on a core is known.
     """
 
     agent: Any

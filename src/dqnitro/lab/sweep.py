@@ -152,8 +152,8 @@ def sweep(
                 continue  # a half-finished run cannot be compared with whole ones
             runs[value][seed] = run
     result = header(
-        "sweep", base.env_id, rounds=len(seeds), seconds=base.max_minutes * 60, steps_per_run=base.max_steps, recipe=recipe,
-        setting=setting, values=list(values), seeds=list(seeds),
+        "sweep", base.env_id, rounds=len(seeds), seconds=base.max_minutes * 60, steps_per_run=base.max_steps,
+        recipe=recipe, setting=setting, values=list(values), seeds=list(seeds),
     )  # fmt: skip
     curves = [{"value": v, "seed": s, "points": r["points"]} for v, done in runs.items() for s, r in done.items()]
     rows = [_row(v, list(runs[v].values()), skipped.get(v)) for v in values]

@@ -225,7 +225,8 @@ def confirm(
 
 
 def tune_recipe(
-    game: str, recipe: str, *, minutes: float, rounds: int, seconds: float, changes: dict[str, Any], say: Callable[[str], None]
+    game: str, recipe: str, *, minutes: float, rounds: int, seconds: float, changes: dict[str, Any],
+    say: Callable[[str], None]
 ) -> dict[str, Any]:  # fmt: skip
     """One recipe: the choice, the evidence, and the gain."""
     choice = choice_of(recipe, game, changes)
@@ -253,8 +254,11 @@ def tune_recipe(
     final = choice
     for knob in kept:
         final = final.turn(knob)
-    evidence = [{"recipe": recipe, "knob": START, "value": "", "promise": "", "state": "measured", "why": None, "fps": start,
-                 "ratio": None, "chosen": not kept}, *rows]  # fmt: skip
+    unchanged = {
+        "recipe": recipe, "knob": START, "value": "", "promise": "", "state": "measured", "why": None, "fps": start,
+        "ratio": None, "chosen": not kept,
+    }  # fmt: skip
+    evidence = [unchanged, *rows]
     evidence += [_blocked(recipe, name, why) for name, why in why_not.items()]
     return {
         "recipe": recipe, "chosen": final.settings, "rungs": list(final.rungs), "gain": gain if kept else None,

@@ -61,8 +61,8 @@ def climb(config: Config, names: tuple[str, ...]) -> Config:
 def fitted(config: Config, names: tuple[str, ...] = ()) -> tuple[Config, tuple[str, ...], str | None]:
     """Replace a transform that does not support a setting of this config by the one that it names instead.
 
-    Returns the config, the rungs, and what was replaced and why (None if nothing was). Settings given one by one are applied
-    after the rungs were chosen, so a rung can turn out not to fit.
+    Returns the config, the rungs, and what was replaced and why (None if nothing was). Settings given one by one are
+    applied after the rungs were chosen, so a rung can turn out not to fit.
     """
     from dqnitro.learn.transforms import first_unfit  # it imports torch
 

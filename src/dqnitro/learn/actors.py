@@ -35,8 +35,8 @@ class SameNetwork:
 
 
 class CopiedNetwork:
-    """Acts with a second network. After every `every_updates`-th update it is out of date, and is refreshed before it is asked
-    again: a network that nobody asks (everybody explores) is not copied.
+    """Acts with a second network. After every `every_updates`-th update it is out of date, and is refreshed before it
+    is asked again: a network that nobody asks (everybody explores) is not copied.
     """
 
     def __init__(

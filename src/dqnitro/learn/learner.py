@@ -31,7 +31,9 @@ class Outputs(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """The loss of a batch and each sample's error (the priority of prioritised replay), and the two halves of the way there."""
+    """The loss of a batch and each sample's error (the priority of prioritised replay), and the two halves of the way
+    there.
+    """
 
     whole: Loss  # given the target network
     given: Loss  # given what that network says about `batch.obs_t`
@@ -123,8 +125,8 @@ def build_network(config: Config, spec: EnvSpec) -> nn.Module:
 class Learner:
     """Owns the parameters. Only `update` changes them, or in its place a `RingUpdate` made of this learner's parts.
 
-    `loss` is of a batch, given both networks; `loss_given` the same given the target network's output. `passes` and `loss_of_passes`
-    are the two halves of `loss`, between which actions may be chosen.
+    `loss` is of a batch, given both networks; `loss_given` the same given the target network's output. `passes` and
+    `loss_of_passes` are the two halves of `loss`, between which actions may be chosen.
     """
 
     def __init__(self, config: Config, spec: EnvSpec, device: str) -> None:
@@ -153,8 +155,9 @@ class Learner:
             acting = parts.prepare(acting.to(config.act_device))
             self.actor = CopiedNetwork(self.online, acting, parts.act, self.atoms, config.act_sync_updates)
         self._is_cpu = self.device.type == "cpu"
-        # On a GPU the first bad update is remembered there: reading every loss would stall the queue. None before the first
-        # update, and so for good where a `RingUpdate` learns: its runner reports the first bad one with every tick.
+        # On a GPU the first bad update is remembered there: reading every loss would stall the queue. None before the
+        # first update, and so for good where a `RingUpdate` learns: its runner reports the first bad one with every
+        # tick.
         self._first_bad: Tensor | None = None
         self.n_updates = 0
 
@@ -167,8 +170,8 @@ class Learner:
         return self.actor.greedy(obs)
 
     def begin(self, batch: Batch, obs: np.ndarray) -> None:
-        """The passes of the next update, and in the same pass what `greedy` wants to know of these observations. Until `update`
-        finishes it no parameter changes.
+        """The passes of the next update, and in the same pass what `greedy` wants to know of these observations. Until
+        `update` finishes it no parameter changes.
         """
         mine = Batch(*map(self._copy, batch))
         self._begun = (batch, mine, self.passes(self.online, self.target, mine, torch.from_numpy(obs)))
@@ -214,7 +217,9 @@ class Learner:
         self.target.load_state_dict(self.online.state_dict())
 
     def warm_up(self, spec: EnvSpec, batch_size: int) -> None:
-        """Compile and allocate on dummy data before the clock starts. Changes no parameter and draws no random number."""
+        """Compile and allocate on dummy data before the clock starts. Changes no parameter and draws no random
+        number.
+        """
         obs = torch.from_numpy(np.zeros((batch_size, *spec.obs_shape), spec.obs_dtype)).to(self.device)
         ones = torch.ones(batch_size, device=self.device)
         action = torch.zeros(batch_size, dtype=torch.int64, device=self.device)

@@ -1,9 +1,9 @@
 """Speed-ups of the learner: transforms of the pieces that an update is made of.
 
-`UpdateParts` holds the pieces. A transform is a function that replaces some of them; its `@transform` line says where it works, which
-others it cannot stand beside, and what the rest of the program has to know of it. A config names those it wants (`wrappers`). They
-are applied in the order of this file, so the order of the names means nothing. Both `Learner` and the updates over a ring on a GPU
-(`ring_update`) are built from the result.
+`UpdateParts` holds the pieces. A transform is a function that replaces some of them; its `@transform` line says where
+it works, which others it cannot stand beside, and what the rest of the program has to know of it. A config names those
+it wants (`wrappers`). They are applied in the order of this file, so the order of the names means nothing. Both
+`Learner` and the updates over a ring on a GPU (`ring_update`) are built from the result.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ def plain_parts(device: str) -> UpdateParts:
 
 @transform("no-grad")
 def no_grad(parts: UpdateParts, device: str) -> UpdateParts:
-    """Target and acting passes without a graph. What every DQN should do; leaving it out is a rung below the baseline."""
+    """Target and acting passes without a graph. What every DQN should do;
+    leaving it out is a rung below the baseline.
+    """
     return replace(parts, target_pass=torch.no_grad()(parts.target_pass), act=torch.no_grad()(parts.act))
 
 
@@ -147,7 +149,9 @@ def one_pass_adam(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("inplace-relu")
 def inplace_relu(parts: UpdateParts, device: str) -> UpdateParts:
-    """Activations overwrite their input: half the memory of a layer's output. The backward pass needs only the result."""
+    """Activations overwrite their input: half the memory of a layer's output.
+    The backward pass needs only the result.
+    """
 
     def prepare(network: nn.Module) -> nn.Module:
         network = parts.prepare(network)
@@ -161,7 +165,9 @@ def inplace_relu(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("channels-last")
 def channels_last(parts: UpdateParts, device: str) -> UpdateParts:
-    """Channels innermost, as the convolution kernels of oneDNN and cuDNN want them: no reordering inside every layer."""
+    """Channels innermost, as the convolution kernels of oneDNN and cuDNN want them:
+    no reordering inside every layer.
+    """
 
     def prepare(network: nn.Module) -> nn.Module:
         network = parts.prepare(network)
@@ -176,8 +182,8 @@ def channels_last(parts: UpdateParts, device: str) -> UpdateParts:
 def pinned_copies(parts: UpdateParts, device: str) -> UpdateParts:
     """Through page-locked memory, from which the GPU reads by itself while the CPU goes on.
 
-    torch keeps the page-locked blocks and gives none to anybody else before the copy out of it is done. For a network on
-    the CPU nothing is copied, and this changes nothing.
+    torch keeps the page-locked blocks and gives none to anybody else before the copy out of it is done. For a network
+    on the CPU nothing is copied, and this changes nothing.
     """
     if torch.device(device).type != "cuda":
         return parts
@@ -201,8 +207,8 @@ def _trace(network: nn.Module, obs: Tensor) -> nn.Module:
 # A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
 @transform("torchscript", excludes=("compile", "float16", "bfloat16", "written-out"))
 def torchscript(parts: UpdateParts, device: str) -> UpdateParts:
-    """The network as a TorchScript graph, without Python between its layers. Traced, because its Python asks for the precision
-    in use, which `torch.jit.script` cannot express. The graph shares the network's parameters.
+    """The network as a TorchScript graph, without Python between its layers. Traced, because its Python asks for the
+    precision in use, which `torch.jit.script` cannot express. The graph shares the network's parameters.
     """
 
     def scripted(f: Forward) -> Forward:
@@ -222,7 +228,8 @@ def torchscript(parts: UpdateParts, device: str) -> UpdateParts:
 
 
 def _mixed(parts: UpdateParts, device: str, dtype: torch.dtype) -> UpdateParts:
-    """Convolutions and matrix products of the update in `dtype`; parameters, optimiser, output layer and loss stay float32.
+    """Convolutions and matrix products of the update in `dtype`; parameters, optimiser, output layer and loss stay
+    float32.
 
     The target network is kept in `dtype` (it is read far more often than written). Acting stays float32: for a few
     observations, converting the weights costs more than the arithmetic saves.
@@ -273,9 +280,11 @@ def bfloat16(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("written-out", only_on="cpu", elsewhere="on a GPU take bfloat16")
 def written_out(parts: UpdateParts, device: str) -> UpdateParts:
-    """bfloat16 with the convolutional network's passes written out by hand, forward and backward, for learners on a CPU.
+    """bfloat16 with the convolutional network's passes written out by hand, forward and backward, for learners on a
+    CPU.
 
-    Acting is in bfloat16 as well: the converted weights are there already. On top of `bfloat16` it takes over all of its passes.
+    Acting is in bfloat16 as well: the converted weights are there already. On top of `bfloat16` it takes over all of
+    its passes.
     """
     from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
 
@@ -311,7 +320,8 @@ def _by_hand(parts: UpdateParts, passes: HandwrittenPasses) -> UpdateParts:
         return optimizer
 
     return replace(
-        parts, forward=or_else(passes.forward, parts.forward), target_pass=or_else(passes.forward_no_grad, parts.target_pass),
+        parts, forward=or_else(passes.forward, parts.forward),
+        target_pass=or_else(passes.forward_no_grad, parts.target_pass),
         act=or_else(passes.act, parts.act), make_optimizer=make_optimizer, by_hand=passes,
     )  # fmt: skip
 
@@ -343,7 +353,9 @@ def split_network(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("one-pass-acting", only_on="cpu", elsewhere="on a GPU take cuda-graphs")
 def one_pass_acting(parts: UpdateParts, device: str) -> UpdateParts:
-    """Actions from the update's own pass over the batch. It has the weights that acting would use: both come before the step."""
+    """Actions from the update's own pass over the batch. It has the weights that acting would use: both come before the
+    step.
+    """
     return replace(parts, one_pass=True)
 
 
@@ -367,10 +379,13 @@ def compiled(parts: UpdateParts, device: str) -> UpdateParts:
     )
 
 
-# Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be recorded.
+# Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be
+# recorded.
 @transform("cuda-graphs", excludes=("torchscript", "float16"))
 def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
-    """The update and the acting pass as CUDA graphs: one start instead of some hundred. On the CPU there is nothing to record."""
+    """The update and the acting pass as CUDA graphs: one start instead of some hundred. On the CPU there is nothing to
+    record.
+    """
     if torch.device(device).type != "cuda":
         return parts
     from dqnitro.learn.gpu.cuda_graphs import Graphed
@@ -429,7 +444,9 @@ def first_unfit(config: Config) -> tuple[Transform, str] | None:
 
 
 def for_graphs(names: tuple[str, ...]) -> tuple[str, ...]:
-    """These transforms with an optimiser that a CUDA graph can hold; the default one reads its step counter on the host."""
+    """These transforms with an optimiser that a CUDA graph can hold; the default one reads its step counter on the
+    host.
+    """
     return names if any(t.graph_holds_optimizer for t in chosen(names)) else (*names, "fused-adam")
 
 

@@ -1,14 +1,14 @@
 """Replay on one device, as tensors that never move: what a CUDA graph can write to and sample from.
 
-Slot t holds what n environments saw and did at one moment: the newest frame (each frame once), the action, and, written one
-step later, what came of it. `head` is the slot of the current observation. Time is a ring: slot t is followed by t + 1
-modulo `slots`.
+Slot t holds what n environments saw and did at one moment: the newest frame (each frame once), the action, and, written
+one step later, what came of it. `head` is the slot of the current observation. Time is a ring: slot t is followed by t
++ 1 modulo `slots`.
 
 An environment whose next game is still to begin has no decision in a slot; `valid` says so. Sampling draws slots and
 environments without looking, and gives such draws, a few in a hundred, the weight 0.
 
-It keeps what `base.ReplayMemory` asks of every replay. `add` and `sample` of a replay on the host are in pieces here, since a graph
-plays and learns at the same time: `see`, `decide`, `outcome`; `draw`, `look_up`, `fetch`, `assemble`.
+It keeps what `base.ReplayMemory` asks of every replay. `add` and `sample` of a replay on the host are in pieces here,
+since a graph plays and learns at the same time: `see`, `decide`, `outcome`; `draw`, `look_up`, `fetch`, `assemble`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def space_to_depth(frame: Tensor) -> Tensor:
 
 
 class Drawn(NamedTuple):
-    """Transitions as places in the ring: which frames (B, stack) each observation is made of, and which of them are black."""
+    """Transitions as places in the ring: which frames (B, stack) each observation is made of, and which of them are
+    black.
+    """
 
     rows_tm1: Tensor
     seen_tm1: Tensor
@@ -76,7 +78,9 @@ class Ring:
         return sum(t.numel() * t.element_size() for t in kept) / (self.slots * self.n)
 
     def group(self, first: int, n: int) -> Ring:
-        """n environments from number `first` on, as a ring that is written by itself: the same memory, another `head`."""
+        """n environments from number `first` on, as a ring that is written by itself:
+        the same memory, another `head`.
+        """
         group = copy.copy(self)
         group.first, group.n = first, n
         for name in COLUMNS:
@@ -126,7 +130,9 @@ class Ring:
     def draw(
         self, batch: int, n_step: int, head: Tensor, filled: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Slots and environments of `batch` transitions. `head` and `filled` are copies: play may be moving the real ones."""
+        """Slots and environments of `batch` transitions. `head` and `filled` are copies: play may be moving the real
+        ones.
+        """
         chance: dict[str, Any] = {"device": self.frames.device, "generator": generator}
         size = (filled.clamp(max=self.slots - GUARD) - n_step - self.stack).clamp(min=1)
         back = (torch.rand(batch, **chance) * size).long()

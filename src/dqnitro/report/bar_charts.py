@@ -39,8 +39,10 @@ class Bar:
         v = self.value
         more = self.more or [("mean", say(v.mean)), ("95% interval", f"{say(v.low)} to {say(v.high)}"), ("n", str(v.n))]
         return {
-            "label": self.label, "value": short(v.mean), "low": short(v.low), "high": short(v.high), "color": self.color,
-            "text": self.text or say(v.mean), "more": [list(m) for m in more], "target": self.target, "strong": self.strong, "faint": self.faint,
+            "label": self.label, "value": short(v.mean), "low": short(v.low), "high": short(v.high),
+            "color": self.color,
+            "text": self.text or say(v.mean), "more": [list(m) for m in more], "target": self.target,
+            "strong": self.strong, "faint": self.faint,
         }  # fmt: skip
 
 
@@ -66,7 +68,8 @@ def bars(title: str, rows: Sequence[Bar], scale: Scale = PLAIN, say: Say = rate)
     positive = min(b.value.low for b in rows) > 0 and (scale.base is None or scale.base[0] > 0)
     wide = positive and scale.switch and max(values) / min(values) > 20
     return {
-        "kind": "bars", "title": title, "rows": [b.to_dict(say) for b in rows], "origin": scale.origin, "tick": scale.tick,
+        "kind": "bars", "title": title, "rows": [b.to_dict(say) for b in rows], "origin": scale.origin,
+        "tick": scale.tick,
         "base": None if scale.base is None else {"value": short(scale.base[0]), "label": scale.base[1]},
         "scale": "log" if wide else "linear", "scales": positive and scale.switch,
         "legend": [{"name": n, "color": c, "about": a} for n, c, a in scale.legend],

@@ -20,8 +20,9 @@ from typing import Any
 from dqnitro.report.charts import Chart
 
 CONSOLE_ICON = (
-    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16' rx='3' "
-    "fill='%231d4ed8'/%3E%3Cpath d='M3 4h1.6v5H3zM11.4 7H13v5h-1.6zM7.2 7.2h1.6v1.6H7.2z' fill='white'/%3E%3C/svg%3E"
+    "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' "
+    "height='16' rx='3' fill='%231d4ed8'/%3E"
+    "%3Cpath d='M3 4h1.6v5H3zM11.4 7H13v5h-1.6zM7.2 7.2h1.6v1.6H7.2z' fill='white'/%3E%3C/svg%3E"
 )
 
 STYLES = ("page.css", "lab.css")
@@ -115,7 +116,10 @@ def facts(items: Sequence[tuple[str, str, str]]) -> Html:
 def table(t: Table) -> Html:
     tools = ""
     if t.filter_label:
-        tools += f'<input type="search" class="filter" placeholder="{esc(t.filter_label)}" aria-label="{esc(t.filter_label)}">'
+        tools += (
+            f'<input type="search" class="filter" placeholder="{esc(t.filter_label)}" '
+            f'aria-label="{esc(t.filter_label)}">'
+        )
     if t.marked_label:
         tools += f'<label><input type="checkbox" class="only-marked" checked> {esc(t.marked_label)}</label>'
     if tools:
@@ -208,7 +212,8 @@ def video(path: pathlib.Path, page: pathlib.Path, caption: str, embed_bytes: int
 def axis_switch(axes: Mapping[str, str], name: str = "x-axis") -> Html:
     """A switch for the x axis of all charts that have both; every switch of a page needs a name of its own."""
     options = "".join(
-        f'<label><input type="radio" class="x-axis" name="{esc(name)}" value="{esc(k)}"{" checked" if i == 0 else ""}><span>{esc(v)}</span></label>'
+        f'<label><input type="radio" class="x-axis" name="{esc(name)}" '
+        f'value="{esc(k)}"{" checked" if i == 0 else ""}><span>{esc(v)}</span></label>'
         for i, (k, v) in enumerate(axes.items())
     )
     return Html(f'<fieldset class="switch"><legend>over</legend>{options}</fieldset>')
@@ -237,7 +242,8 @@ def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -
 <a class="skip" href="#content">skip to the charts</a>
 <header><button type="button" id="theme" hidden aria-label="switch between light and dark">◐</button>{header}</header>
 <main id="content">
-<noscript><p class="empty">The charts are drawn by a script in this file; scripts are switched off in this browser.</p></noscript>
+<noscript><p class="empty">The charts are drawn by a script in this file; scripts are switched off in this browser.</p>
+</noscript>
 {join(*sections, sep=chr(10))}
 </main>
 <footer>{footer}</footer>

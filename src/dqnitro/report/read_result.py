@@ -110,7 +110,8 @@ def _kind(path: pathlib.Path, data: dict[str, Any]) -> str:
     if what is None and isinstance(data.get("curve"), dict):
         return "trial"
     raise ConfigError(
-        f"{path} is not a kind of result that this version knows ({'no kind is given' if what is None else f'kind {what!r}'})",
+        f"{path} is not a kind of result that this version knows "
+        f"({'no kind is given' if what is None else f'kind {what!r}'})",
         f"known kinds: bench, {', '.join(KINDS)}",
     )
 

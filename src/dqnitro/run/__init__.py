@@ -1,8 +1,9 @@
 """Runners: who does what where. A runner turns a config into an agent and the ticks of its run.
 
-The session, the lab and the benchmarks call `make_run` and know nothing of what is behind it. Every runner keeps the contract
-of `dqnitro.agent`: the ticks are endless, between two of them the agent is at rest and can be saved with `get_state`, and a
-fresh agent takes a saved state with `set_state` before its first tick. `agent.close()` ends whatever was started.
+The session, the lab and the benchmarks call `make_run` and know nothing of what is behind it. Every runner keeps the
+contract of `dqnitro.agent`: the ticks are endless, between two of them the agent is at rest and can be saved with
+`get_state`, and a fresh agent takes a saved state with `set_state` before its first tick. `agent.close()` ends whatever
+was started.
 """
 
 from __future__ import annotations
@@ -54,5 +55,7 @@ RUNNERS: dict[str, Callable[[Config], Run]] = {
 
 
 def make_run(config: Config) -> Run:
-    """The agent of a config, ready for its first step, and its ticks; nothing is played before the first tick is asked for."""
+    """The agent of a config, ready for its first step, and its ticks; nothing is played before the first tick is asked
+    for.
+    """
     return RUNNERS[config.runner](config)

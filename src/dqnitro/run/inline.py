@@ -28,7 +28,9 @@ from dqnitro.run.build import make_clock, make_generators, resolve_device
 
 @dataclass
 class InlineAgent:
-    """All that a run is at one moment: environments, replay, learner, clock, generators, and the observation to act on next."""
+    """All that a run is at one moment: environments, replay, learner, clock, generators, and the observation to act on
+    next.
+    """
 
     config: Config
     envs: Envs
@@ -104,10 +106,11 @@ def next_sample(a: InlineAgent) -> Sample:
 
 
 def begin_update(a: InlineAgent) -> Sample | None:
-    """Where actions are chosen in the update's pass: make that pass, if an update is owed. `learn_owed` goes on with it.
+    """Where actions are chosen in the update's pass: make that pass, if an update is owed. `learn_owed` goes on with
+    it.
 
-    The update of a tick learns from what was there before its step, with the weights that choose its actions: nothing that it
-    needs is still to come.
+    The update of a tick learns from what was there before its step, with the weights that choose its actions: nothing
+    that it needs is still to come.
     """
     if not (a.learner.acts_in_pass and a.clock.owes_update() and len(a.replay)):
         return None

@@ -13,8 +13,10 @@ from typing import Any
 from dqnitro.intervals import mean_interval
 from dqnitro.seeds.folder import SeedsFolder
 
-KEPT = ("steps", "updates", "games", "wall_s", "startup_s", "mean_score", "steps_per_s", "frames_per_s", "samples_per_s",
-        "evaluation")  # fmt: skip
+KEPT = (
+    "steps", "updates", "games", "wall_s", "startup_s", "mean_score", "steps_per_s", "frames_per_s", "samples_per_s",
+    "evaluation",
+)  # fmt: skip
 STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes: saved, or not yet started
 TAIL_BYTES = 8192  # of metrics.jsonl: some lines
 
@@ -32,8 +34,8 @@ def spread(values: Sequence[float], of: int | None = None) -> dict[str, Any] | N
     median = statistics.median(whole)
     interval = mean_interval(list(values)) if len(values) == of else None
     return {
-        "median": median if math.isfinite(median) else None, "min": min(values), "max": max(values), "n": len(values), "of": of,
-        "interval": interval._asdict() if interval else None,
+        "median": median if math.isfinite(median) else None, "min": min(values), "max": max(values), "n": len(values),
+        "of": of, "interval": interval._asdict() if interval else None,
     }  # fmt: skip
 
 
@@ -57,11 +59,13 @@ def all_facts(folder: SeedsFolder, runs: Sequence[Mapping[str, Any]]) -> dict[st
     speeds = [r["steps_per_s"] for r in runs if r["steps_per_s"]]
     fresh = [r["evaluation"]["mean"] for r in runs if r["evaluation"]]
     return {
-        "env_id": folder.config.env_id, "recipe": folder.recipe, "run_dir": str(folder.path), "seeds": list(folder.seeds),
-        "at_once": folder.at_once, "torch_threads": folder.config.torch_threads, "env_threads": folder.config.env_threads,
+        "env_id": folder.config.env_id, "recipe": folder.recipe, "run_dir": str(folder.path),
+        "seeds": list(folder.seeds),
+        "at_once": folder.at_once, "torch_threads": folder.config.torch_threads,
+        "env_threads": folder.config.env_threads,
         "solved": len(solved), "score": spread(scores), "fresh_score": spread(fresh),
-        "seconds_to_solve": spread([r["wall_s"] for r in solved], n), "steps_to_solve": spread([r["steps"] for r in solved], n),
-        "steps_per_s": spread(speeds), "runs": list(runs),
+        "seconds_to_solve": spread([r["wall_s"] for r in solved], n),
+        "steps_to_solve": spread([r["steps"] for r in solved], n), "steps_per_s": spread(speeds), "runs": list(runs),
     }  # fmt: skip
 
 

@@ -84,7 +84,13 @@ def bench(o: Options) -> dict[str, Any]:
                 error=b16,
             )
             contest.add(f"bfloat16 rung, batch {size}", lambda s=size: ours(s, "bfloat16"), ref, batch=size, error=b16)
-            contest.add(f"float16 and scaler, batch {size}", lambda s=size: with_autocast(s, torch.float16), ref, batch=size, error=f16)  # fmt: skip
+            contest.add(
+                f"float16 and scaler, batch {size}",
+                lambda s=size: with_autocast(s, torch.float16),
+                ref,
+                batch=size,
+                error=f16,
+            )
         result = contest.run(verdict)
     for row in result["table"].values():
         row["ms"] = 1000.0 * row["batch"] / row["rate"]
@@ -98,4 +104,7 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     if best.startswith("float32") or not sure(table[best]):
         return f"Stay with float32 here: at batch {size} nothing is measurably faster."
     kind = best.split(",")[0]
-    return f"Use {kind}: {say_ratio(table[best])} float32 at batch {size}; its values are off by {table[best]['error']:.1g} at most."
+    return (
+        f"Use {kind}: {say_ratio(table[best])} float32 at batch {size}; its values are off by "
+        f"{table[best]['error']:.1g} at most."
+    )

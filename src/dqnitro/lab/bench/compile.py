@@ -25,7 +25,9 @@ BATCH = 32
 
 
 def traced(network: nn.Module, obs: torch.Tensor) -> nn.Module:
-    """TorchScript by tracing; the parameters stay the same tensors. Newer PyTorch warns that it is no longer developed."""
+    """TorchScript by tracing; the parameters stay the same tensors. Newer PyTorch warns that it is no longer
+    developed.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.jit.trace(network, (obs,), check_trace=False)  # type: ignore[return-value]

@@ -35,7 +35,9 @@ class Options:
 
 @dataclass
 class Contest:
-    """Collects contenders, then `run` measures them. Use it in a `with` statement, which closes what contenders opened."""
+    """Collects contenders, then `run` measures them. Use it in a `with` statement,
+    which closes what contenders opened.
+    """
 
     options: Options
     title: str

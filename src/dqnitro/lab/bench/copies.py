@@ -136,5 +136,8 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
         text += f", and turning the bytes into floats takes {1e6 * BATCH / floats['rate']:,.0f}"
     pinned, beside = table.get("to GPU, pinned"), table.get("update, pinned copy beside it")
     if pinned and beside:
-        text += f"; pinned memory copies to the GPU at {say_ratio(pinned)} of pageable, which makes updates {say_ratio(beside)}"
+        text += (
+            f"; pinned memory copies to the GPU at {say_ratio(pinned)} of pageable, which makes updates "
+            f"{say_ratio(beside)}"
+        )
     return text + "."

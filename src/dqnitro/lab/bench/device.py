@@ -55,8 +55,8 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
         if gain <= 1.0:
             return f"No GPU here; the CPU evaluates most observations a second one by one ({cpu[small]:,.0f} a second)."
         return (
-            f"No GPU here; on the CPU a batch of {large} evaluates {gain:.1f}x as many observations a second as a batch "
-            f"of {small}, so choose the actions of several environments in one pass."
+            f"No GPU here; on the CPU a batch of {large} evaluates {gain:.1f}x as many observations a second as "
+            f"a batch of {small}, so choose the actions of several environments in one pass."
         )
     wins = [b for b, row in sorted(copies.items()) if row["low"] > 1.0]
     if not wins:

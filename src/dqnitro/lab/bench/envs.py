@@ -67,7 +67,10 @@ def bench(o: Options) -> dict[str, Any]:
 def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     best = fastest(table)
     row = table[best]
-    text = f"Fastest is {best.rsplit(',', 1)[0]} (--envs {row['part']} --n-envs {row['n_envs']}): {row['rate']:,.0f} steps/s"
+    text = (
+        f"Fastest is {best.rsplit(',', 1)[0]} (--envs {row['part']} --n-envs {row['n_envs']}): "
+        f"{row['rate']:,.0f} steps/s"
+    )
     if row["to"] != best:
         text += f", {say_ratio(row)} the serial wrappers"
     one = {r["n_envs"]: r for r in table.values() if r["part"] == row["part"]}

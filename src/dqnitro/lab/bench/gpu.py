@@ -289,6 +289,7 @@ def verdict(table: Mapping[str, Mapping[str, Any]]) -> str:
     if trained := [(n, r) for n, r in table.items() if "training" in r]:
         name, row = max(trained, key=lambda nr: nr[1]["rate"])
         said.append(
-            f"{row['rate']:,.0f} console frames/s while learning {gpu_training.SAMPLES_A_STEP:g} samples a step ({name.split(', ', 2)[2]})."
+            f"{row['rate']:,.0f} console frames/s while learning {gpu_training.SAMPLES_A_STEP:g} samples a step "
+            f"({name.split(', ', 2)[2]})."
         )
     return " ".join(said) or "Nothing could be measured here."

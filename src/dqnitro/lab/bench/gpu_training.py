@@ -1,4 +1,6 @@
-"""`bench gpu`, whole training: console frames a second while a GPU plays, stores and learns at the replay ratio of DQN."""
+"""`bench gpu`, whole training: console frames a second while a GPU plays,
+stores and learns at the replay ratio of DQN.
+"""
 
 from __future__ import annotations
 

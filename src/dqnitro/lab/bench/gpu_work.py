@@ -49,7 +49,8 @@ def clocked(work: Callable[[], object], amount: Callable[[], float], device: tor
 def fill(ring: Any, n_actions: int) -> None:
     """Made-up experience in every slot: the speed does not depend on its content."""
     made: dict[str, Callable[[Tensor], Tensor]] = {
-        "frames": lambda t: t.random_(0, 256), "action": lambda t: t.random_(0, n_actions), "reward": lambda t: t.random_(-1, 2),
+        "frames": lambda t: t.random_(0, 256), "action": lambda t: t.random_(0, n_actions),
+        "reward": lambda t: t.random_(-1, 2),
         "terminated": lambda t: t.bernoulli_(0.001), "valid": lambda t: t.fill_(True), "age": lambda t: t.fill_(1000),
     }  # fmt: skip
     for name, into in made.items():

@@ -70,9 +70,10 @@ def stable_baselines3(game: str) -> Callable[[float], float]:
             return time.perf_counter() < self.end
 
     model = DQN(
-        "CnnPolicy", wrapped_env(game, 11), learning_rate=1e-4, buffer_size=CAPACITY, learning_starts=FILL, batch_size=32,
-        train_freq=1, gradient_steps=1, target_update_interval=1_000, exploration_fraction=1e-9, exploration_final_eps=0.02,
-        device="cpu", seed=1, verbose=0,
+        "CnnPolicy", wrapped_env(game, 11), learning_rate=1e-4, buffer_size=CAPACITY, learning_starts=FILL,
+        batch_size=32,
+        train_freq=1, gradient_steps=1, target_update_interval=1_000, exploration_fraction=1e-9,
+        exploration_final_eps=0.02, device="cpu", seed=1, verbose=0,
     )  # fmt: skip
     model.learn(FILL + 5, reset_num_timesteps=True)
 
@@ -86,7 +87,9 @@ def stable_baselines3(game: str) -> Callable[[float], float]:
 
 
 def single_file_loop(game: str) -> Callable[[float], float]:
-    """A single-file loop in the style of CleanRL: NumPy ring of whole stacks, eager torch, Adam, one update per step."""
+    """A single-file loop in the style of CleanRL: NumPy ring of whole stacks, eager torch, Adam,
+    one update per step.
+    """
     import torch
     from torch import nn
     from torch.nn import functional as F
@@ -96,7 +99,8 @@ def single_file_loop(game: str) -> Callable[[float], float]:
 
     def make() -> nn.Module:
         return nn.Sequential(
-            nn.Conv2d(4, 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(), nn.Conv2d(64, 64, 3, stride=1),
+            nn.Conv2d(4, 32, 8, stride=4), nn.ReLU(), nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
+            nn.Conv2d(64, 64, 3, stride=1),
             nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, n_actions),
         )  # fmt: skip
 

@@ -45,7 +45,13 @@ class NaiveList:
 
     def add(self, actions: np.ndarray, step: Step) -> None:
         if not step.reset[0]:
-            new = self._float(self._state), int(actions[0]), float(step.reward_t[0]), self._float(step.obs_t[0]), bool(step.terminated[0])  # fmt: skip
+            new = (
+                self._float(self._state),
+                int(actions[0]),
+                float(step.reward_t[0]),
+                self._float(step.obs_t[0]),
+                bool(step.terminated[0]),
+            )
             self._items.append(new)
             if len(self._items) > self._capacity:
                 self._items.pop(0)
@@ -65,7 +71,13 @@ class Arrays:
 
     def __init__(self, capacity: int, spec: EnvSpec, dtype: Any) -> None:
         shape = (capacity, *spec.obs_shape)
-        self._columns = np.zeros(shape, dtype), np.zeros(capacity, np.int64), np.zeros(capacity, np.float32), np.zeros(shape, dtype), np.zeros(capacity, np.bool_)  # fmt: skip
+        self._columns = (
+            np.zeros(shape, dtype),
+            np.zeros(capacity, np.int64),
+            np.zeros(capacity, np.float32),
+            np.zeros(shape, dtype),
+            np.zeros(capacity, np.bool_),
+        )
         self._capacity, self._added, self._obs = capacity, 0, np.zeros(0)
 
     def start(self, obs: np.ndarray) -> None:
@@ -225,8 +237,9 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     row, ref = table[best], table[NAIVE]
     million = 1e6 * row["bytes"] / 2**30
     return (
-        f"Use {best}: {row['bytes']:,.0f} bytes per transition against {ref['bytes']:,.0f} of the {NAIVE}, {row['ratio']:.1f}x as many "
-        f"in the same memory (a million take {million:.1f} GiB), at {row['samples_per_s'] / ref['samples_per_s']:.1f}x its samples a second."
+        f"Use {best}: {row['bytes']:,.0f} bytes per transition against {ref['bytes']:,.0f} of the {NAIVE}, "
+        f"{row['ratio']:.1f}x as many in the same memory (a million take {million:.1f} GiB), at "
+        f"{row['samples_per_s'] / ref['samples_per_s']:.1f}x its samples a second."
     )
 
 

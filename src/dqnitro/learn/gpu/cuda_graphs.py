@@ -1,7 +1,8 @@
 """CUDA graphs for the inline runner: a function's kernels are recorded once and started with one call from then on.
 
-An update of DQN is some hundred small kernels; starting them one by one takes the host longer than they take the GPU. A graph always
-reads and writes the same memory, so inputs are copied to where it reads, and what it gives is copied before anybody keeps it.
+An update of DQN is some hundred small kernels; starting them one by one takes the host longer than they take the GPU. A
+graph always reads and writes the same memory, so inputs are copied to where it reads, and what it gives is copied
+before anybody keeps it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The way back through the Nature network on a GPU, and Adam, as Triton kernels. Layouts are those of `triton_forward`.
 
-Gradients of activations are in their precision. Of the convolutions' weights every program leaves its share, in float32, and the
-optimiser adds them up: as many atomic additions would take longer than the arithmetic. To the few others programs add
-atomically, and not all to the same copy (`apart` numbers lie between two copies), or they would wait for each other.
+Gradients of activations are in their precision. Of the convolutions' weights every program leaves its share, in
+float32, and the optimiser adds them up: as many atomic additions would take longer than the arithmetic. To the few
+others programs add atomically, and not all to the same copy (`apart` numbers lie between two copies), or they would
+wait for each other.
 """
 
 import triton
@@ -210,7 +211,9 @@ def adam_hidden(
     p, m, v, g, packed, step, lr, eps,
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Adam on the hidden layer, and its packed weights anew: some inputs of one unit. torch orders inputs by channel, we by position."""
+    """Adam on the hidden layer, and its packed weights anew: some inputs of one unit. torch orders inputs by channel,
+    we by position.
+    """
     c, s = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, 64)
     ours = tl.program_id(0) * 3136 + s[:, None] * 64 + c[None, :]  # (position, channel)
     theirs = tl.program_id(0) * 3136 + c[:, None] * 49 + s[None, :]  # (channel, position)
@@ -247,7 +250,9 @@ def head_weights(
     h, g_h, g_out, g_wa, g_ba, g_wv, g_bv, g_bias, n_rows,
     A: tl.constexpr, AP: tl.constexpr, H: tl.constexpr, DUELING: tl.constexpr, BLOCKS: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the last layers' weights, and of the biases there and in the hidden layer: 64 units, a share of the samples."""
+    """Gradients of the last layers' weights, and of the biases there and in the hidden layer: 64 units, a share of the
+    samples.
+    """
     WIDTH: tl.constexpr = H * (1 + DUELING)
     unit, n = tl.program_id(0) * 64 + tl.arange(0, 64), tl.arange(0, AP)
     acc = tl.zeros((AP, 64), tl.float32)

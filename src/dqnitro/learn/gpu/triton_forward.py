@@ -1,9 +1,9 @@
 """The Nature network's passes on a GPU, as Triton kernels: each does one layer in one direction and what belongs to it.
 
-Activations are (B, height * width, channels). Weights are *packed*: in the order in which a product reads them, inputs first, in
-the activations' precision.
+Activations are (B, height * width, channels). Weights are *packed*: in the order in which a product reads them, inputs
+first, in the activations' precision.
 
-    first     (frame, ky, kx, pixel of the block: 256, 32)   in float16; blocks of 4x4 pixels are channels, see `gpu_ring.space_to_depth`
+    first     (frame, ky, kx, pixel of the block: 256, 32)   in float16; 4x4 pixels are channels (`space_to_depth`)
     second    (ky, kx, channel: 512, 64)
     third     (ky, kx, channel: 576, 64)
     hidden    (unit, position * 64 + channel: 3136)           both streams of a dueling head, one after the other
@@ -110,12 +110,14 @@ def head_forward(h, w_a, b_a, w_v, b_v, out, n_rows, A: tl.constexpr, AP: tl.con
 @triton.jit
 def head_loss(
     h, w_a, b_a, w_v, b_v, q_t, action, reward, discount, weight, g_h, g_out, loss, step, n_rows,
-    A: tl.constexpr, AP: tl.constexpr, H: tl.constexpr, DUELING: tl.constexpr, DOUBLE: tl.constexpr, HUBER: tl.constexpr,
-    BB: tl.constexpr,
+    A: tl.constexpr, AP: tl.constexpr, H: tl.constexpr, DUELING: tl.constexpr, DOUBLE: tl.constexpr,
+    HUBER: tl.constexpr, BB: tl.constexpr,
 ):  # fmt: skip
-    """The last layers, the loss, and back to the hidden layer's inputs. The step is counted for the optimiser that follows.
+    """The last layers, the loss, and back to the hidden layer's inputs. The step is counted for the optimiser that
+    follows.
 
-    With double DQN rows n_rows to 2 * n_rows of `h` are the next observations. Column A of `g_out` belongs to the value stream.
+    With double DQN rows n_rows to 2 * n_rows of `h` are the next observations. Column A of `g_out` belongs to the value
+    stream.
     """
     WIDTH: tl.constexpr = H * (1 + DUELING)
     rows = tl.program_id(0) * BB + tl.arange(0, BB)
@@ -165,13 +167,13 @@ def head_loss(
 
 @triton.jit
 def look_up(
-    t, env, action, reward, terminated, truncated, valid, age, rows, seen, rows_t, seen_t, actions, returns, discounts, weights,
-    size, slots, n_envs, batch, gamma, N_STEP: tl.constexpr, DOUBLE: tl.constexpr, BLOCK: tl.constexpr,
+    t, env, action, reward, terminated, truncated, valid, age, rows, seen, rows_t, seen_t, actions, returns, discounts,
+    weights, size, slots, n_envs, batch, gamma, N_STEP: tl.constexpr, DOUBLE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Transitions that begin at slots t of environments env, as `Ring.look_up` finds them, without their pictures.
 
-    `rows` and `seen` are in the order of the online network's passes: for each update its observations and, with double DQN,
-    the next observations after them; `rows_t` and `seen_t` are the next observations of all updates.
+    `rows` and `seen` are in the order of the online network's passes: for each update its observations and, with double
+    DQN, the next observations after them; `rows_t` and `seen_t` are the next observations of all updates.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     ok = at < size

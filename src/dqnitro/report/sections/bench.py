@@ -16,10 +16,12 @@ from dqnitro.report.table_cells import interval_cell, number_cell, shown
 COLUMNS = ("rate", "rate_low", "rate_high", "ratio", "low", "high", "rounds", "to")
 LONG = 40  # characters that a heading has room for
 TITLES = {
-    "learn": "Learners at the textbook settings", "device": "Forward pass by device", "compile": "Compiling the network",
-    "amp": "Mixed precision", "collect": "Threads or processes", "replay": "Replay memories", "resize": "Resizing frames",
-    "envs": "Vector environments", "copies": "Copies to the GPU", "console": "The console compared with other environments",
-    "gpu": "The console and the learner on a GPU",
+    "learn": "Learners at the textbook settings", "device": "Forward pass by device",
+    "compile": "Compiling the network",
+    "amp": "Mixed precision", "collect": "Threads or processes", "replay": "Replay memories",
+    "resize": "Resizing frames",
+    "envs": "Vector environments", "copies": "Copies to the GPU",
+    "console": "The console compared with other environments", "gpu": "The console and the learner on a GPU",
 }  # fmt: skip
 
 

@@ -35,7 +35,8 @@ def section(result: Result, name: str, heading: str) -> h.Html:
     for threads, raw in mapping(result.data.get("geomean")).items():
         if (mean := interval(raw)) is not None:
             whole.append(
-                f"{spread(mean, times)} with {threads} {'thread' if threads == '1' else 'threads'} (geometric mean of {mean.n} games)"
+                f"{spread(mean, times)} with {threads} {'thread' if threads == '1' else 'threads'} (geometric "
+                f"mean of {mean.n} games)"
             )
     charts = [
         h.figure(ratio_bars(f"{plural(n, 'thread')}: ratio to the faster peer", some, ""), "")

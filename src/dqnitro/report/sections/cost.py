@@ -36,7 +36,8 @@ def section(result: Result, name: str, heading: str) -> h.Html:
         )
         if label and ratio is not None:
             more = [
-                ("steps a second", spread(fps) if fps else "–"), ("ratio", spread(ratio, times)), ("time it takes", saves),
+                ("steps a second", spread(fps) if fps else "–"), ("ratio", spread(ratio, times)),
+                ("time it takes", saves),
             ]  # fmt: skip
             drawn.append(Bar(f"no {label}", ratio, "c2", "", more))
     chart = ratio_bars("Speed without it", sorted(drawn, key=lambda b: -b.value.mean), "the whole step")

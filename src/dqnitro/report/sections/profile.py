@@ -42,7 +42,8 @@ def section(result: Result, name: str, heading: str) -> h.Html:
     if len(advice) > FIRST:
         rest = len(advice) - FIRST
         said = h.Html(
-            f"{said}<details><summary>{rest} smaller pieces of advice</summary>{common.bullets(advice[FIRST:])}</details>"
+            f"{said}<details><summary>{rest} smaller pieces of "
+            f"advice</summary>{common.bullets(advice[FIRST:])}</details>"
         )
     trace = text(result.data.get("trace"))
     return h.section(

@@ -1,7 +1,7 @@
 """`processes`: play in one process, train in another. See docs/processes.md.
 
-The trainer is this process: it owns replay, learner, clock and checkpoints and runs the same ticks as the inline loop, owed
-updates and all, so the ratio of steps to updates is the config's whatever the speed of either side.
+The trainer is this process: it owns replay, learner, clock and checkpoints and runs the same ticks as the inline loop,
+owed updates and all, so the ratio of steps to updates is the config's whatever the speed of either side.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def slack_ticks(config: Config) -> int:
 def thread_budget(config: Config, cores: int, torch_threads: int, on_gpu: bool) -> tuple[int, int]:
     """Threads of (trainer, player). `torch_threads` is what torch would use by itself.
 
-    With slack 0 acting and learning never overlap: both get what the inline run has, and with it its very sums. Otherwise the
-    cores are divided: two processes with a spinning thread per core each are 20 times slower than with half the threads.
+    With slack 0 acting and learning never overlap: both get what the inline run has, and with it its very sums.
+    Otherwise the cores are divided: two processes with a spinning thread per core each are 20 times slower than with
+    half the threads.
     """
     if slack_ticks(config) == 0:
         same = config.torch_threads or torch_threads

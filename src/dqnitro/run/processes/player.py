@@ -1,8 +1,8 @@
 """The player: a process that chooses actions, plays, and writes what came of it into shared memory.
 
-It does what it is told, message by message, in order. `PERMIT` lets it play one vector step with the weights of a named slot; it
-counts steps and draws random numbers itself, exactly as the inline loop would, because only it knows which games just ended.
-Everything else (replay, learner, clock, limits, checkpoints) is the trainer's.
+It does what it is told, message by message, in order. `PERMIT` lets it play one vector step with the weights of a named
+slot; it counts steps and draws random numbers itself, exactly as the inline loop would, because only it knows which
+games just ended. Everything else (replay, learner, clock, limits, checkpoints) is the trainer's.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class Actor:
     def use(self, views: list[torch.Tensor]) -> None:
         for p, view in zip(self.parameters, views, strict=True):
             p.data = view
-        # The trainer wrote there, which torch cannot see here; a wrapper may keep something that it made of the parameters.
+        # The trainer wrote there, which torch cannot see here; a wrapper may keep something that it made of the
+        # parameters.
         torch.autograd.graph.increment_version(self.parameters)
 
     def greedy(self, obs: np.ndarray) -> np.ndarray:
@@ -215,7 +216,8 @@ def _confess(conn: Connection, e: BaseException) -> None:
 
 def _settle(order: Order, conn: Connection) -> None:
     """Be a good child: no signals, a fair share of the cores, and no life after the trainer's."""
-    # Ctrl-C and a service manager's SIGTERM reach every process of the run; only the trainer answers, and needs the player to save.
+    # Ctrl-C and a service manager's SIGTERM reach every process of the run; only the trainer answers, and needs the
+    # player to save.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})

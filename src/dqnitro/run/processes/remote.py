@@ -1,11 +1,12 @@
 """The trainer's end of the player: starts it, permits its steps, takes them, saves it, and revives it when it dies.
 
-Tick t may be played when it was permitted, which happens when the trainer begins tick t - slack; the permit names the weights,
-those after the updates of tick t - slack - 1. So play is never more than `slack` ticks ahead, the age of the weights is the
-same in every run, and with slack 0 it is the inline run's. Nothing here depends on which process happened to be faster.
+Tick t may be played when it was permitted, which happens when the trainer begins tick t - slack; the permit names the
+weights, those after the updates of tick t - slack - 1. So play is never more than `slack` ticks ahead, the age of the
+weights is the same in every run, and with slack 0 it is the inline run's. Nothing here depends on which process
+happened to be faster.
 
-Neither side ever waits to send: at most MAX_SLACK_TICKS + 1 small messages are under way in each direction, and those fit
-into the pipe.
+Neither side ever waits to send: at most MAX_SLACK_TICKS + 1 small messages are under way in each direction, and those
+fit into the pipe.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class _Gone(Exception):
 
 
 class RemotePlayer:
-    """Environments that are played, actions and all, in a process of their own. To the rest of the agent: its `envs`."""
+    """Environments that are played, actions and all, in a process of their own.
+    To the rest of the agent: its `envs`.
+    """
 
     spec: EnvSpec
 
@@ -173,11 +176,13 @@ class RemotePlayer:
                     "repair the environment (traceback above)" if e.trace else "find out what ends it (out of memory?)"
                 )
                 raise self._died(
-                    f"the player process died {len(self._crashes)} times within {RESTARTS_TICKS} vector steps, at last because {e}; "
+                    f"the player process died {len(self._crashes)} times within {RESTARTS_TICKS} vector steps, "
+                    f"at last because {e}; "
                     f"the run is saved; hint: {cure}, then --resume; with --runner inline a debugger reaches it", e,
                 )  # fmt: skip
             sys.stderr.write(
-                f"{e.trace}dqnitro: the player process died ({e}); starting it again ({len(self._crashes)} of {RESTARTS})\n"
+                f"{e.trace}dqnitro: the player process died ({e}); starting it again ({len(self._crashes)} of "
+                f"{RESTARTS})\n"
             )
             try:
                 self._start()
@@ -210,7 +215,8 @@ class RemotePlayer:
         if obs.tobytes() != seen.tobytes():
             self._bury()
             raise PlayerDied(
-                "the player process died and its games did not come out the same when they were played again; the run is saved; "
+                "the player process died and its games did not come out the same when they were played again; "
+                "the run is saved; "
                 "hint: an environment must depend on nothing but the seed of reset and the actions"
             )
 
@@ -259,7 +265,8 @@ class RemotePlayer:
         if self._permitted > self._next + self._slack:
             return
         if learner.n_updates != self._version:
-            # At most `slack` other versions are still in use, by permits that are not played yet; this slot is none of them.
+            # At most `slack` other versions are still in use, by permits that are not played yet; this slot is none of
+            # them.
             self._slot, self._version = (self._slot + 1) % (self._slack + 1), learner.n_updates
             self._weights.write(self._slot, self._version, learner.online.parameters())
         while self._permitted <= self._next + self._slack:
@@ -330,7 +337,9 @@ class RemotePlayer:
         return child.Position(dict(self._base), log, self._rng, self._pending, self._steps)
 
     def get_state(self) -> Mapping[str, np.ndarray]:
-        """Where the player is, and the steps it is ahead, by value. A dead player is saved as of its last finished step."""
+        """Where the player is, and the steps it is ahead, by value. A dead player is saved as of its last finished
+        step.
+        """
         while self._alive and (self._done < self._permitted or self._log):
             if not self._asked:
                 self._ask()

@@ -1,9 +1,9 @@
 """What the two processes share: a ring of vector steps and a ring of weights, in memory that has no name.
 
-Nobody but the two processes can see the memory and the kernel frees it when they end, however they end: there is no file in
-/dev/shm to leak, and /dev/shm's size (64 MB in a container) is no limit. Neither ring has a lock. A slot is written by one side
-and read by the other, and the messages that pass between them (`remote.py`) order the two: the trainer permits a step only when its
-slots are free, the player reports a step only when its slot is full.
+Nobody but the two processes can see the memory and the kernel frees it when they end, however they end: there is no
+file in /dev/shm to leak, and /dev/shm's size (64 MB in a container) is no limit. Neither ring has a lock. A slot is
+written by one side and read by the other, and the messages that pass between them (`remote.py`) order the two: the
+trainer permits a step only when its slots are free, the player reports a step only when its slot is full.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from torch import Tensor
 
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
 
-# Before use every byte is this: rewards and weights read as NaN, actions and tick numbers as -1. A slot that is read too early is
-# found at once instead of teaching zeros.
+# Before use every byte is this: rewards and weights read as NaN, actions and tick numbers as -1. A slot that is read
+# too early is found at once instead of teaching zeros.
 MAGIC_BYTE = 0xFF
 EMPTY = -1  # what MAGIC_BYTE makes of an int64
 ALIGN = 64
 
 
 class SharedMemory:
-    """Anonymous memory that travels to a spawned process as a file descriptor. Its size is set later, once it is known."""
+    """Anonymous memory that travels to a spawned process as a file descriptor.
+    Its size is set later, once it is known.
+    """
 
     def __init__(self, fd: int | None = None) -> None:
         self._fd = _nameless_file() if fd is None else fd
@@ -79,8 +81,8 @@ def slot_type(spec: EnvSpec) -> np.dtype[Any]:
     return np.dtype(
         [
             ("tick", np.int64), ("action", np.int64, n), ("reward", np.float32, n), ("score", np.float64, n),
-            ("game_steps", np.int64, n), ("terminated", np.bool_, n), ("truncated", np.bool_, n), ("reset", np.bool_, n),
-            ("ended", np.bool_, n), ("rng", np.uint64, 6), ("seconds", np.float64, 2),
+            ("game_steps", np.int64, n), ("terminated", np.bool_, n), ("truncated", np.bool_, n),
+            ("reset", np.bool_, n), ("ended", np.bool_, n), ("rng", np.uint64, 6), ("seconds", np.float64, 2),
             ("obs", spec.obs_dtype, (*n, *spec.obs_shape)),
         ],
         align=True,

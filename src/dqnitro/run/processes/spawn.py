@@ -36,7 +36,8 @@ def check_memory(needed: int, config: Config) -> None:
     free = psutil.virtual_memory().available
     if needed > 0.5 * free:
         raise ConfigError(
-            f"slack_steps {config.slack_steps} keeps {needed / 2**30:.1f} GiB of weights, {free / 2**30:.1f} GiB are free",
+            f"slack_steps {config.slack_steps} keeps {needed / 2**30:.1f} GiB of weights, {free / 2**30:.1f} "
+            "GiB are free",
             f"--slack-steps {int(config.slack_steps * 0.5 * free / needed)} fits",
         )
 
