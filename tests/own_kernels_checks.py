@@ -148,8 +148,11 @@ def check_copies(device: str, dtype: torch.dtype) -> None:
     """The target's copy, and weights that came from elsewhere."""
     own, mine, _, _ = pair(config_of("dqn", 4), device, dtype, 1)
     assert not same_weights(own.weights, own.target_weights)
-    own.sync_target()
+    for to, of in own.target_copies():
+        to.copy_(of)
     assert same_weights(own.weights, own.target_weights)
+    for x, y in zip(own.target.parameters(), own.online.parameters(), strict=True):
+        assert torch.equal(x, y) and x.data_ptr() != y.data_ptr()
     with torch.no_grad():
         for p in mine.online.parameters():
             p.mul_(2)
@@ -157,9 +160,7 @@ def check_copies(device: str, dtype: torch.dtype) -> None:
     own.refresh()
     assert not torch.equal(stale, own.weights.hidden)
     assert same_weights(own.weights, own.masters.packed(own.online))
-    assert same_weights(own.target_weights, own.masters.packed(own.target)), (
-        "the target's parameters were not synced here"
-    )
+    assert same_weights(own.target_weights, own.masters.packed(own.target))
 
 
 def coarse(division: dict[str, int]) -> dict[str, int]:

@@ -10,7 +10,9 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.run.gpu.device import DeviceAgent, Graphs, make
+from dqnitro.run.build import make_clock
+from dqnitro.run.gpu.agent import UPDATES
+from dqnitro.run.gpu.device import STEPS_PER_GRAPH, DeviceAgent, Graphs, make
 from dqnitro.run.gpu.device import ticks as ticks_of
 
 SIZE = 36
@@ -203,12 +205,80 @@ def test_without_a_gpu_the_runner_says_so(monkeypatch):
         make(config())
 
 
-def test_the_target_follows_at_its_period():
-    a = agent(config())
+def syncs_seen(a: DeviceAgent, updates: int) -> list[int]:
+    """After how many updates the target was copied. Between copies it does not change."""
+    seen: list[int] = []
+    real, made, kept = a.learn, 0, [p.clone() for p in a.learner.target.parameters()]
+
+    def learn(size: int = 1, k: int = -1) -> None:
+        nonlocal made, kept
+        if int(a.syncs) > made:
+            made = int(a.syncs)
+            seen.append(int(a.report[UPDATES]))
+            kept = [p.detach().clone() for p in a.learner.online.parameters()]
+        assert all(torch.equal(x, y) for x, y in zip(a.learner.target.parameters(), kept, strict=True))
+        real(size, k)
+
+    a.learn = learn
     run = ticks(a)
-    distances = []
-    for _ in range(40):
-        next(run)
-        pairs = zip(a.learner.online.parameters(), a.learner.target.parameters(), strict=True)
-        distances.append(sum(float((x - y).detach().abs().sum()) for x, y in pairs))
-    assert max(distances) > 0 and any(b < a for a, b in itertools.pairwise(distances))
+    while next(run).updates < updates:
+        pass
+    assert any(not torch.equal(x, y) for x, y in zip(a.learner.online.parameters(), kept, strict=True))
+    return seen
+
+
+def syncs_of_the_clock(c: Config, updates: int, together: int, per_step: int) -> list[int]:
+    """The same from the inline clock, one update after the other; each sync is moved on to the next draw."""
+    clock, due = make_clock(c), set()
+    for _ in range(updates):
+        if clock.owes_sync():
+            due.add(clock.updates)
+            clock.count_sync()
+        clock.count_update()
+    draws = [0]  # after how many updates samples are drawn
+    while draws[-1] <= updates:
+        of_step = [together] * (per_step // together) + [1] * (per_step % together)
+        draws += [draws[-1] + sum(of_step[: i + 1]) for i in range(len(of_step))]
+    moved = {next(d for d in draws if d >= u) for u in due}
+    return sorted(d for d in moved if d < updates)
+
+
+@pytest.mark.parametrize(
+    ("n_envs", "steps_per_update", "period"),
+    [
+        (8, 8.0, 256),  # two graphs for a period
+        (8, 8.0, 40),  # three periods in a graph
+        (8, 8.0, 100),  # no multiple of a vector step
+        (16, 16.0, 12),  # more than one period in every vector step
+        (16, 4.0, 50),  # four updates in a step, drawn together: a sync between them is made after them
+        (16, 2.0, 12),  # as many as are drawn together, and more than one period among them
+        (16, 64.0, 100),  # an update every four vector steps
+    ],
+)
+def test_the_target_is_copied_where_the_inline_clock_would(n_envs, steps_per_update, period):
+    c = config(
+        n_envs=n_envs, steps_per_update=steps_per_update, target_sync_steps=period, first_fill_steps=60, batch_size=4,
+        replay_capacity=n_envs * 400,
+    )  # fmt: skip
+    a = agent(c)
+    seen = syncs_seen(a, int(max(20, 2.5 * period / steps_per_update)))
+    updates = int(a.report[UPDATES])
+    assert seen == syncs_of_the_clock(c, updates, a.together, max(1, int(n_envs / steps_per_update)))
+    assert len(seen) >= 2 and updates >= 20
+
+
+def test_a_sync_cuts_no_graph_and_needs_no_other_one():
+    """A graph is as long, and its patterns are as many, whether the target is copied often or never."""
+    for period in (4, 50, 10**6):
+        a = agent(config(target_sync_steps=period, first_fill_steps=60))
+        graphs = Graphs(a)
+        patterns, run = set(), graphs.run
+
+        def keep(updates, run=run, patterns=patterns):
+            patterns.add(updates)
+            run(updates)
+
+        graphs.run = keep
+        steps = [t.steps for t in itertools.islice(ticks_of(a, graphs), 6)]
+        assert patterns == {(0,) * STEPS_PER_GRAPH, (2,) * STEPS_PER_GRAPH} and steps[0] > 16
+        assert int(a.syncs) == int(60 + 4.0 * (int(a.report[UPDATES]) - 2)) // period

@@ -43,8 +43,8 @@ class RingUpdate(Protocol):
         """All that `weights` consist of, in one order: copying these makes two of them equal."""
         ...
 
-    def sync_target(self) -> None:
-        """The target network's parameters were just made equal to the online one's."""
+    def target_copies(self) -> list[tuple[Tensor, Tensor]]:
+        """Pairs (of the target, of the online network): copying the second into the first is a sync, and all of it."""
         ...
 
     def refresh(self) -> None:
@@ -100,8 +100,9 @@ class TorchUpdate:
     def tensors(self, weights: nn.Module) -> list[Tensor]:
         return [p.detach() for p in weights.parameters()]
 
-    def sync_target(self) -> None:
-        """Nothing is kept beside the parameters."""
+    def target_copies(self) -> list[tuple[Tensor, Tensor]]:
+        networks = self._learner.target, self._learner.online
+        return [(to.detach(), of.detach()) for to, of in zip(*(n.parameters() for n in networks), strict=True)]
 
     def refresh(self) -> None:
         """Nothing is kept beside the parameters."""

@@ -75,6 +75,7 @@ class FusedUpdate:
         self.config, self.ring, self.batch, n_actions = config, ring, config.batch_size, learner.head.n_actions
         self.online, self.target = learner.online, learner.target
         self.masters = Masters(self.online, learner.optimizer, dtype)
+        self.target_masters = self.masters.gather(self.target)
         self.weights, self.target_weights = self.masters.packed(self.online), self.masters.packed(self.target)
         device = ring.frames.device
         like: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -118,9 +119,11 @@ class FusedUpdate:
         self.masters.pack(self.online, self.weights)
         self.masters.pack(self.target, self.target_weights)
 
-    def sync_target(self) -> None:
-        for to, of in zip(self.target_weights.copies, self.weights.copies, strict=True):
-            to.copy_(of)
+    def target_copies(self) -> list[tuple[Tensor, Tensor]]:
+        """A handful of large tensors: inside a graph each pair is a launch, due or not."""
+        masters = self.masters.small[0], self.masters.hidden[0]
+        packed = zip(self.target_weights.copies, self.weights.copies, strict=True)
+        return [*zip(self.target_masters, masters, strict=True), *packed]
 
     def copy_weights(self) -> Packed:
         """The packed weights as they are now, with outputs of their own."""

@@ -104,6 +104,17 @@ class Masters:
                 mine.copy_(old[key])
         optimizer.state[p] = {"step": self.step, "exp_avg": first, "exp_avg_sq": second}
 
+    def gather(self, network: ConvNetwork) -> tuple[Tensor, Tensor]:
+        """Move the parameters of another network of this shape into two tensors like those of the online one."""
+        small, hidden = torch.empty_like(self.small[0]), torch.empty_like(self.hidden[0])
+        places = [(p, small[self.at[name]].view(p.shape)) for name, p in _small(network).items()]
+        weights = [s.hidden.weight for s in network.head.streams]
+        places += zip(weights, hidden.split([len(w) for w in weights]), strict=True)
+        for p, place in places:
+            place.copy_(p.data)
+            p.data = place
+        return small, hidden
+
     def gradient(self, name: str) -> Tensor:
         """Of a bias or an output layer: the first copy of the place where it is summed."""
         place = self.at[name]

@@ -155,11 +155,9 @@ class GpuAgent(ABC):
         """So many updates, as how many are drawn together."""
         return [self.together] * (updates // self.together) + [1] * (updates % self.together)
 
-    @torch.no_grad()
     def sync_target(self) -> None:
-        for to, of in zip(self.learner.target.parameters(), self.learner.online.parameters(), strict=True):
+        for to, of in self.update.target_copies():
             to.copy_(of)
-        self.update.sync_target()
 
     # ---- before the clock runs
 

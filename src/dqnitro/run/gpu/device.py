@@ -24,11 +24,11 @@ from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.transforms import for_graphs
-from dqnitro.run.gpu.agent import ENDS, STEPS, GpuAgent, Player
+from dqnitro.run.gpu.agent import ENDS, STEPS, UPDATES, GpuAgent, Player
 from dqnitro.run.gpu.cuda_envs import CudaEnvs
 
 STEPS_PER_GRAPH = 16
-MOST_ENDS = 4096  # games that may end in one graph
+FEWEST_ENDS = 4096  # rows for games that end in one graph; more where there are more environments
 
 
 class DevicePlayer(Player, Protocol):
@@ -70,10 +70,14 @@ class DeviceAgent(GpuAgent):
         self.length = torch.zeros(n, dtype=torch.int64, device=device)
         self._numbers = torch.arange(n, device=device).float()
         # environment, score, steps; the last row takes what is not an end
-        self.ends = torch.zeros((MOST_ENDS + 1, 3), device=device)
+        self.most_ends = max(FEWEST_ENDS, n)
+        self.ends = torch.zeros((self.most_ends + 1, 3), device=device)
+        # Syncs of the target made, and their period: as a tensor, because torch divides by a plain number inexactly.
+        self.syncs = torch.zeros((), dtype=torch.float64, device=device)
+        self._sync_steps = torch.tensor(float(config.target_sync_steps), dtype=torch.float64, device=device)
         self.behind = int(device.type == "cuda")  # graphs that may be started before the numbers of the last are read
         self.in_flight = 0  # of them, those that were started: their numbers are still to be read
-        self.enqueued = self.learned = 0  # updates started; vector steps started that had updates beside them
+        self.learned = 0  # vector steps started that had updates beside them
 
     @property
     def player(self) -> DevicePlayer:
@@ -91,7 +95,7 @@ class DeviceAgent(GpuAgent):
         ended = self.player.ended() & here
         self.score.add_(reward * here)
         self.length.add_(here)
-        place = torch.where(ended, self.report[ENDS].long() + ended.cumsum(0) - 1, MOST_ENDS).clamp(max=MOST_ENDS)
+        place = torch.where(ended, self.report[ENDS].long() + ended.cumsum(0) - 1, self.most_ends).clamp(max=self.most_ends)
         self.ends.index_copy_(0, place, torch.stack([self._numbers, self.score, self.length.float()], 1))
         self.score.masked_fill_(ended, 0)
         self.length.masked_fill_(ended, 0)
@@ -105,6 +109,19 @@ class DeviceAgent(GpuAgent):
         self.age.masked_fill_((before != 0) & (self.player.resetting == 0), 0)
         self.report[ENDS].zero_()
 
+    def syncs_due(self) -> Tensor:
+        """`Clock.owes_sync`, on the GPU: syncs that are due before the next update."""
+        c = self.config
+        return torch.floor((self.report[UPDATES] * c.steps_per_update + c.first_fill_steps) / self._sync_steps)
+
+    def sync_target_if_due(self) -> None:
+        """What the clock would ask before an update, as a copy under a condition: no graph ends because of it."""
+        due = self.syncs_due()
+        owed = due > self.syncs
+        for to, of in self.update.target_copies():
+            torch.where(owed, of, to, out=to)
+        self.syncs.copy_(due)
+
     # ---- state: also of the games, and of what was started and not yet read
 
     def state_tensors(self) -> dict[str, Tensor]:
@@ -114,14 +131,19 @@ class DeviceAgent(GpuAgent):
         """The clock is that of the last tick; the GPU may be a graph ahead, whose numbers the resumed run reads first."""
         arrays, record = super().get_state()
         arrays["envs"] = self.player.get_state()
-        started = {"in_flight": self.in_flight, "enqueued": self.enqueued, "learned": self.learned}
+        started = {"in_flight": self.in_flight, "learned": self.learned, "syncs": int(self.syncs)}
         return arrays, {**record, "started": started}
 
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
-        super().set_state(arrays, record)
+        ends = np.asarray(arrays["agent"]["ends"])
+        if missing := len(self.ends) - len(ends):  # older runs had fewer rows for many environments
+            ends = np.concatenate([ends[:-1], np.zeros((missing, 3), ends.dtype), ends[-1:]])
+        super().set_state({**arrays, "agent": {**arrays["agent"], "ends": ends}}, record)
         self.player.set_state(arrays.get("envs", {}))
         started = record["started"]
-        self.in_flight, self.enqueued, self.learned = (int(started[k]) for k in ("in_flight", "enqueued", "learned"))
+        # Older runs copied the target before the graph in which it was due.
+        self.syncs.copy_(torch.tensor(float(started["syncs"])) if "syncs" in started else self.syncs_due())
+        self.in_flight, self.learned = int(started["in_flight"]), int(started["learned"])
 
 
 class Graphs:
@@ -131,8 +153,7 @@ class Graphs:
         self.agent, self.cuda = agent, agent.device.type == "cuda"
         c = agent.config
         self.updates_per_step = c.n_envs / c.steps_per_update
-        # A graph ends where the target is due, since only between graphs it is copied.
-        self.per_graph = max(1, min(STEPS_PER_GRAPH, c.target_sync_steps // c.n_envs or 1))
+        self.per_graph = STEPS_PER_GRAPH
         self._graphs: dict[tuple[int, ...], Any] = {}
         if self.cuda:
             self._play, self._start = torch.cuda.Stream(agent.device), torch.cuda.Stream(agent.device)
@@ -162,7 +183,9 @@ class Graphs:
         main.wait_stream(self._start)
 
     def _learn(self, updates: int) -> None:
+        """Updates that are drawn together share a target: a sync that is due between them is made after the last one."""
         for size in self.agent.sizes(updates):
+            self.agent.sync_target_if_due()
             self.agent.learn(size)
 
     def prepare(self) -> None:
@@ -196,7 +219,6 @@ class Graphs:
 def ticks(agent: DeviceAgent, graphs: Graphs) -> Iterator[Tick]:
     """Endless: one tick a graph. The numbers of a graph are read while the next one runs."""
     a, c, cuda = agent, agent.config, graphs.cuda
-    sync_every = max(1, round(c.target_sync_steps / c.steps_per_update))
     waiting: deque[tuple[Any, Tensor, Tensor]] = deque()
     if a.in_flight:  # of the run that is resumed
         waiting.append((None, a.report.cpu().clone(), a.ends.cpu().clone()))
@@ -206,9 +228,6 @@ def ticks(agent: DeviceAgent, graphs: Graphs) -> Iterator[Tick]:
         if a.clock.steps >= c.first_fill_steps:
             updates = graphs.plan(a.learned, graphs.per_graph)
             a.learned += graphs.per_graph
-        if a.enqueued // sync_every != (a.enqueued + sum(updates)) // sync_every:
-            a.sync_target()
-        a.enqueued += sum(updates)
         graphs.run(updates)
         report, ends = _fetch(a, cuda)
         event = torch.cuda.Event() if cuda else None
@@ -238,7 +257,7 @@ def _tick(a: DeviceAgent, report: Tensor, ends: Tensor) -> Tick:
     a.clock.steps, a.clock.updates = int(steps), int(updates)
     if bad >= 0:
         raise DivergedError(int(bad), loss)
-    rows = ends[: min(int(n_ends), MOST_ENDS)].tolist()
+    rows = ends[: min(int(n_ends), a.most_ends)].tolist()
     games = tuple(GameEnd(int(env), score, int(length)) for env, score, length in rows)
     last = torch.tensor(loss) if updates else None
     return Tick(int(steps), int(updates), a.clock.epsilon(), last, games)
