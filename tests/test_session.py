@@ -14,6 +14,7 @@ import torch
 
 import fakes_envs
 from dqnitro import checkpoint
+from dqnitro.cli import main
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, StorageError
 from dqnitro.files import sealed
@@ -414,3 +415,32 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_a_checkpoint_and_the_updat
 def test_solved_means_a_hundred_games_at_the_bar():
     result = train(CORRIDOR.replace(stop_at_score=-100.0, max_steps=20_000, epsilon_end=0.5))
     assert result.ended == "solved" and result.games >= 100
+
+
+def test_a_run_from_a_stranger_imports_nothing_without_trust(stored, tmp_path, monkeypatch, capsys):
+    """Its environment is `module:Id`, and importing that module leaves a trace."""
+    run, trace = tmp_path / "runs" / "run", tmp_path / "trace"
+    shutil.copytree(stored, run)
+    (tmp_path / "stranger.py").write_text(f"import pathlib, fakes_envs; pathlib.Path({str(trace)!r}).touch()")
+    monkeypatch.syspath_prepend(tmp_path)
+    (path,) = checkpoint.complete(run / "checkpoints")
+    for file in (path / "manifest.json", run / "config.json"):
+        data = json.loads(file.read_text())
+        file.write_text(
+            json.dumps(sealed(data | {"config": data["config"] | {"env_id": f"stranger:{CORRIDOR.env_id}"}}))
+        )
+    refused = "would import the Python module 'stranger'; hint: if you trust this run, add --trust"
+    for use in (lambda: resume(run, max_steps=100), lambda: score(run, 1)):
+        with pytest.raises(CheckpointError, match=refused):
+            use()
+    for words in (["train", "--resume", str(run)], ["play", str(run), "--games", "1"], ["play", str(run)]):
+        assert main(words) == 2 and refused in capsys.readouterr().err
+    for words in (["runs", "--root", str(run.parent)], ["report", str(run)], ["compare", str(run), str(run)]):
+        assert main(words) in (0, 2)
+    assert "--trust" in (run / "page.html").read_text()
+    assert not trace.exists() and "stranger" not in sys.modules
+    assert len(score(run, 1, trust=True).scores) == 1 and trace.exists()
+    monkeypatch.delitem(sys.modules, "stranger")
+    assert resume(run, max_steps=100, trust=True).steps >= 100
+    assert resume(run, max_steps=150).steps >= 150, "the module is imported by now"
+    monkeypatch.delitem(sys.modules, "stranger")

@@ -15,6 +15,7 @@ from torch import nn
 from dqnitro import checkpoint, dqn
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
+from dqnitro.envs.names import check_trust
 from dqnitro.errors import CheckpointError, ConfigError
 from dqnitro.files import seal_holds
 from dqnitro.learn.learner import build_network, head_spec
@@ -50,8 +51,8 @@ class Policy:
         return dqn.epsilon_greedy(greedy, self._epsilon, self._n_actions, self._rng)
 
 
-def load_config(run_dir: pathlib.Path) -> Config:
-    """The config with which a run was started."""
+def load_config(run_dir: pathlib.Path, trust: bool = True) -> Config:
+    """The config with which a run was started; without `trust`, CheckpointError if its environment would import code."""
     path = run_dir / "config.json"
     if not path.is_file() and is_seeds(run_dir):
         raise CheckpointError(
@@ -67,11 +68,13 @@ def load_config(run_dir: pathlib.Path) -> Config:
             raise CheckpointError(
                 f"{path} is damaged (its checksum differs)", "restore it; manifest.json has a copy of its settings"
             )
-        return Config.from_dict(head["config"])
+        config = Config.from_dict(head["config"])
     except ConfigError as e:
         raise CheckpointError(f"{path} was written by another version ({e})") from e
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
         raise CheckpointError(f"{path} is damaged ({type(e).__name__}: {e})") from e
+    check_trust(config.env_id, trust)
+    return config
 
 
 def load_network(run_dir: pathlib.Path, config: Config, spec: EnvSpec) -> tuple[nn.Module, torch.Tensor | None]:
@@ -136,12 +139,17 @@ class Scored(NamedTuple):
     high: float
 
 
-def score(run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, backend: str = "") -> Scored:
-    """Play `n_games` new games with a run's network, in the environment backend it trained with unless one is given."""
+def score(
+    run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, backend: str = "", trust: bool = False
+) -> Scored:
+    """Play `n_games` new games with a run's network, in the environment backend it trained with unless one is given.
+
+    `trust`: import the module of an environment `module:Id` (see `resume`).
+    """
     from dqnitro.envs import make_envs
     from dqnitro.intervals import mean_interval
 
-    config = load_config(run_dir)
+    config = load_config(run_dir, trust)
     if backend:
         config = config.replace(envs=backend)
     # A GPU evaluates 32 games as fast as 8. On a CPU more environments would only keep playing after their last game.
@@ -198,14 +206,20 @@ class VideoWriter:
         self._tmp.replace(self._path)
 
 
-def show(run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: float = 0.01, seed: int = 0) -> GameEnd:
+def show(
+    run_dir: pathlib.Path,
+    make_screen: Callable[[float], Any],
+    epsilon: float = 0.01,
+    seed: int = 0,
+    trust: bool = False,
+) -> GameEnd:
     """Play one new game on a screen: `make_screen(fps)` returns an object to call with each RGB frame and to close.
 
     Atari games show every console frame, other environments what `render()` returns.
     """
     from dqnitro.envs import make_watched_envs
 
-    config = load_config(run_dir)
+    config = load_config(run_dir, trust)
     screen: Any = None
     envs, fps = make_watched_envs(_fresh_games(config, 1, seed), lambda rgb: screen(rgb))
     try:
@@ -219,6 +233,8 @@ def show(run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: fl
     return end
 
 
-def record(run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = 0.01, seed: int = 0) -> GameEnd:
+def record(
+    run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = 0.01, seed: int = 0, trust: bool = False
+) -> GameEnd:
     """Record one new game as an mp4."""
-    return show(run_dir, lambda fps: VideoWriter(path, fps), epsilon, seed)
+    return show(run_dir, lambda fps: VideoWriter(path, fps), epsilon, seed, trust)

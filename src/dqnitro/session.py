@@ -16,6 +16,7 @@ from dqnitro import checkpoint
 from dqnitro.agent import Agent, Tick
 from dqnitro.clock import Every
 from dqnitro.config import Config
+from dqnitro.envs.names import check_trust
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied, StorageError
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
 from dqnitro.files import now_text
@@ -88,8 +89,13 @@ def train(
             folder.unlock()
 
 
-def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **changes: Any) -> Result:
-    """Continue a stored run from its newest checkpoint. Only limits may change; all else decides what is computed."""
+def resume(
+    run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), trust: bool = False, **changes: Any
+) -> Result:
+    """Continue a stored run from its newest checkpoint. Only limits may change; all else decides what is computed.
+
+    `trust`: if the run's environment is `module:Id`, import that module, which may be code of whoever made the files.
+    """
     started = time.perf_counter()
     folder = RunFolder(pathlib.Path(run_dir))
     if not folder.path.is_dir():
@@ -99,14 +105,22 @@ def resume(run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), **cha
             raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join(LIMITS)}")
     folder.lock()
     try:
-        return _resume(folder, sinks, changes, started)
+        arrays, manifest = checkpoint.load(folder.path)
+        config = check_record(manifest, folder.path).replace(**changes)
+        check_trust(config.env_id, trust)
+        return _resume(folder, config, arrays, manifest, sinks, started)
     finally:
         folder.unlock()
 
 
-def _resume(folder: RunFolder, sinks: Sequence[Sink], changes: dict[str, Any], started: float) -> Result:
-    arrays, manifest = checkpoint.load(folder.path)
-    config = check_record(manifest, folder.path).replace(**changes)
+def _resume(
+    folder: RunFolder,
+    config: Config,
+    arrays: dict[str, Any],
+    manifest: dict[str, Any],
+    sinks: Sequence[Sink],
+    started: float,
+) -> Result:
     agent, ticks = make_run(config)
     try:
         try:

@@ -121,10 +121,10 @@ def test_train_then_runs_then_play_then_resume(tmp_path):
     assert (row["state"], row["resumable"], row["recipe"]) == ("steps", True, "baseline")
     code, out, _ = run("runs", "--root", ".", cwd=tmp_path)
     assert code == 0 and "steps" in out
-    code, out, err = run("play", "r", "--games", "5", "--json", cwd=tmp_path)
+    code, out, err = run("play", "r", "--games", "5", "--trust", "--json", cwd=tmp_path)
     assert code == 0, err
     assert len(json.loads(out)["evaluation"]["scores"]) == 5
-    code, out, err = run("train", "--resume", "r", "--steps", "500", "--no-video", cwd=tmp_path)
+    code, out, err = run("train", "--resume", "r", "--trust", "--steps", "500", "--no-video", cwd=tmp_path)
     assert code == 0, err
     assert "stopped by --steps after" in out and "resume  dqnitro train --resume r" in out
 
@@ -140,7 +140,9 @@ def test_a_signal_saves_and_exits_with_its_code(number, code, tmp_path):
     assert "stopped by" in out
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())
     assert summary["state"] == "stopped"
-    code, out, err = run("train", "--resume", "r", "--steps", str(summary["steps"] + 100), "--json", cwd=tmp_path)
+    code, out, err = run(
+        "train", "--resume", "r", "--trust", "--steps", str(summary["steps"] + 100), "--json", cwd=tmp_path
+    )
     assert code == 0 and json.loads(out)["steps"] >= summary["steps"] + 100, err
 
 
@@ -177,7 +179,7 @@ def test_kill_9_at_random_moments_changes_nothing(tmp_path):
             shutil.rmtree(tmp_path / "killed")
             p = start("train", CORRIDOR, *args, "--run-dir", "killed", cwd=tmp_path)
         else:
-            p = start("train", "--resume", "killed", "--no-video", cwd=tmp_path)
+            p = start("train", "--resume", "killed", "--trust", "--no-video", cwd=tmp_path)
             if kills == 4:
                 _, err = p.communicate(timeout=120)
                 assert p.returncode == 0, err

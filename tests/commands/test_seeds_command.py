@@ -58,7 +58,7 @@ def test_stopped_resumed_and_each_the_run_it_would_have_been_alone(tmp_path, cap
     shutil.rmtree(folder / "s5" / "checkpoints")  # as if killed before its first checkpoint
 
     most = max(r["steps"] for r in facts["runs"] if r["steps"]) + 100
-    assert main(["train", "--resume", "r", "--steps", str(most), "--no-video", "--json"]) == 0
+    assert main(["train", "--resume", "r", "--trust", "--steps", str(most), "--no-video", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert [r["state"] for r in facts["runs"]] == ["steps"] * 3 and facts["score"]["n"] == 3
     assert (
@@ -96,7 +96,7 @@ def the_rest_of_the_commands_know_it(capsys) -> None:
         main(["play", "r"]) == 2
         and "holds the runs of several seeds; hint: give one of them" in capsys.readouterr().err
     )
-    assert main(["train", "--resume", "r", "--json"]) == 0  # nothing is left to do
+    assert main(["train", "--resume", "r", "--trust", "--json"]) == 0  # nothing is left to do
     assert [r["exit_code"] for r in json.loads(capsys.readouterr().out)["runs"]] == [None] * 3
 
 

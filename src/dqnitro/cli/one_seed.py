@@ -27,24 +27,25 @@ def main(argv: list[str]) -> int:
     p.add_argument("--minutes", type=float, default=0.0)
     p.add_argument("--eval-games", type=int, default=30)
     p.add_argument("--no-video", action="store_true")
+    p.add_argument("--trust", action="store_true")
     args = p.parse(argv)
     stop_with_parent()
     folder = SeedsFolder.read(pathlib.Path(args.folder))
     # Results store the command that a user would type to repeat them.
     sys.argv = ["dqnitro", *shlex.split(folder.command)[1:]] if folder.command else sys.argv
-    result = _run(folder, args.seed, args.minutes)
+    result = _run(folder, args.seed, args.minutes, args.trust)
     if result.exit_code == 0:
         afterwards(result, args.eval_games, not args.no_video)
     write_page(result.run_dir)
     return result.exit_code
 
 
-def _run(folder: SeedsFolder, seed: int, minutes: float) -> Any:
+def _run(folder: SeedsFolder, seed: int, minutes: float, trust: bool) -> Any:
     from dqnitro.session import LIMITS, resume, train
 
     config = folder.config.replace(seed=seed, max_minutes=minutes)
     if folder.resumable(seed):
-        return resume(folder.run_dir(seed), **{name: getattr(config, name) for name in LIMITS})
+        return resume(folder.run_dir(seed), trust=trust, **{name: getattr(config, name) for name in LIMITS})
     folder.clear_unbegun(seed)
     return train(config, folder.run_dir(seed), recipe=folder.recipe, rungs=folder.rungs)
 

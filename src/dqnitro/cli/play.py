@@ -36,6 +36,7 @@ def main(argv: list[str]) -> int:
     p.add_argument("--video", metavar="FILE", help="record one game (default without --games: RUN/game.mp4)")
     p.add_argument("--epsilon", type=float, default=0.01, metavar="X", help="chance of a random action (default: 0.01)")
     p.add_argument("--seed", type=int, default=0, metavar="N", help="which fresh games (default: 0)")
+    p.add_argument("--trust", action="store_true", help="import the module of the run's environment (module:Id)")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
     if args.games < 0:
@@ -51,23 +52,23 @@ def main(argv: list[str]) -> int:
         raise ConfigError("--watch needs a terminal", "--video FILE records instead")
     from dqnitro.play import load_config, record, score, show
 
-    load_config(run)  # report a wrong folder before anything heavy is loaded
+    load_config(run, args.trust)  # report a wrong folder before anything heavy is loaded
     facts: dict[str, Any] = {"run": str(run), "epsilon": args.epsilon, "seed": args.seed}
     if args.envs:
         facts["envs"] = args.envs
     if args.games:
-        facts["evaluation"] = score(run, args.games, args.epsilon, args.seed, backend=args.envs)._asdict()
+        facts["evaluation"] = score(run, args.games, args.epsilon, args.seed, args.envs, args.trust)._asdict()
     if args.watch:
         from dqnitro.cli.watch import TerminalScreen
 
-        end = show(run, TerminalScreen, args.epsilon, args.seed)
+        end = show(run, TerminalScreen, args.epsilon, args.seed, args.trust)
         facts["watched"] = {"score": end.score, "steps": end.steps}
     if args.video or not (args.games or args.watch):
         path = pathlib.Path(args.video) if args.video else run / "game.mp4"
         if not path.parent.is_dir():
             raise ConfigError(f"the folder of {path} does not exist")
         note(f"recording one game to {path}")
-        end = record(run, path, args.epsilon, args.seed)
+        end = record(run, path, args.epsilon, args.seed, args.trust)
         facts["video"] = {"path": str(path), "score": end.score, "steps": end.steps}
     if args.json:
         json.dump(facts, sys.stdout, indent=1)

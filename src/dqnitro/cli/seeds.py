@@ -40,6 +40,7 @@ def train_seeds(args: argparse.Namespace) -> int:
     folder, more_minutes = _resumed(args) if args.resume else (_created(args), False)
     todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
     options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
+    options += ["--trust"] if args.trust else []
 
     def command(seed: int) -> list[str]:
         minutes = folder.config.max_minutes if more_minutes else folder.minutes_left(seed)
@@ -80,6 +81,7 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
         raise ConfigError(
             "--seeds cannot be used with --resume", "the folder already names its seeds; start a new one for more"
         )
+    from dqnitro.envs.names import check_trust
     from dqnitro.run_folder import RunFolder
 
     path, changes = pathlib.Path(args.resume), config_changes(args)
@@ -87,6 +89,7 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
     owner.lock()  # fails before anything is read if another process has it; `_follow` takes it for good
     owner.unlock()
     folder = SeedsFolder.read(path)
+    check_trust(folder.config.env_id, args.trust)
     folder = folder.changed(changes, min(args.at_once or folder.at_once, len(folder.seeds)))
     note(f"{folder.config.env_id}: resuming {path}, {len(folder.seeds)} seeds")
     return folder, "max_minutes" in changes
@@ -234,7 +237,7 @@ def summary_lines(f: Mapping[str, Any], page: str | None) -> list[str]:
     rows.append(f"  files    {f['run_dir']}")
     if page:
         rows.append(f"  page     {page}")
-    rows.append(f"  resume   dqnitro train --resume {f['run_dir']}")
+    rows.append(f"  resume   dqnitro train --resume {f['run_dir']}{' --trust' if ':' in f['env_id'] else ''}")
     return rows
 
 

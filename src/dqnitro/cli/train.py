@@ -41,6 +41,9 @@ def make_parser() -> Parser:
     p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
     p.add_argument("--also", action="append", default=[], metavar="RUNG", help="add a rung to the recipe")
     p.add_argument("--resume", metavar="RUN", help="continue a stored run")
+    p.add_argument(
+        "--trust", action="store_true", help="with --resume: import the module of the run's environment (module:Id)"
+    )
     p.add_argument("--run-dir", metavar="DIR", help="where the run is stored (default: runs/GAME-RECIPE-...)")
     p.add_argument("--seeds", type=int, metavar="N", help="train N seeds, counted from --seed, each in its own process")
     p.add_argument(
@@ -108,13 +111,12 @@ def _resume(args: argparse.Namespace) -> Any:
 
     check_resume(args)
     run_dir = pathlib.Path(args.resume)
-    config = load_config(run_dir)
+    config = load_config(run_dir, args.trust)
     check_runner(config)
     note(f"{config.env_id}: resuming {run_dir}")
     changes = config_changes(args)
-    return resume(
-        run_dir, sinks=[make_sink(config.replace(**changes), f"{config.env_id} · resumed", args.quiet)], **changes
-    )
+    sink = make_sink(config.replace(**changes), f"{config.env_id} · resumed", args.quiet)
+    return resume(run_dir, sinks=[sink], trust=args.trust, **changes)
 
 
 ENDED = {
@@ -150,5 +152,5 @@ def _summary(f: dict[str, Any], page: str | None) -> str:
         rows.append(f"  video   {v['path']} (score {v['score']:g})")
     if page:
         rows.append(f"  page    {page}")
-    rows.append(f"  resume  dqnitro train --resume {f['run_dir']}")
+    rows.append(f"  resume  dqnitro train --resume {f['run_dir']}{' --trust' if ':' in f['env_id'] else ''}")
     return "\n".join(rows)

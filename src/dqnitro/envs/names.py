@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import functools
 import re
+import sys
 
-from dqnitro.errors import ConfigError
+from dqnitro.errors import CheckpointError, ConfigError
 
 # These cartridges have no mode for one player.
 TWO_PLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
@@ -30,6 +31,19 @@ def atari_game(env_id: str) -> str | None:
     name = re.sub(r"-v\d+$", "", env_id.removeprefix("ALE/"))
     name = re.sub(r"(NoFrameskip|Deterministic)$", "", name)
     return _by_letters().get(_letters(name))
+
+
+def check_trust(env_id: str, trust: bool) -> None:
+    """Refuse the environment of a stored run if that would import code that the user has not named: the files may be a stranger's.
+
+    A module that is already imported runs no code by being imported again.
+    """
+    module = env_id.partition(":")[0] if ":" in env_id else ""
+    if module and not trust and module not in sys.modules:
+        raise CheckpointError(
+            f"the run's environment {env_id!r} would import the Python module {module!r}",
+            "if you trust this run, add --trust (in Python trust=True, or import the module first)",
+        )
 
 
 def unknown_env(env_id: str) -> ConfigError:

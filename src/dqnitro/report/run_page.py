@@ -199,10 +199,11 @@ def _value(value: Any) -> h.Cell:
 def _origin(run: Run) -> h.Html:
     """Everything needed to repeat the run."""
     folder = str(run.path if run.path.name not in ("", "..") else run.path.resolve())
+    trust = ["--trust"] if ":" in run.env_id else []  # it names a module to import
     commands = [h.command("repeat", run.command)] if run.command else []
     commands += [
-        h.command("resume", shlex.join(["dqnitro", "train", "--resume", folder])),
-        h.command("score", shlex.join(["dqnitro", "play", folder, "--games", "30"])),
+        h.command("resume", shlex.join(["dqnitro", "train", "--resume", folder, *trust])),
+        h.command("score", shlex.join(["dqnitro", "play", folder, "--games", "30", *trust])),
     ]
     machine = [h.Row(machine_fact(k, v)) for k, v in run.machine.items()]
     built = [
