@@ -202,14 +202,18 @@ def test_a_bad_checkpoint_gets_one_clear_line_and_nothing_is_overwritten(kind, s
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
 
-# A way into a record, and what may be found there: of a manifest that was edited, or of an older version without a checksum.
+# A way into a record, and what may be found there: of a manifest that was edited, or of an older version without a
+# checksum.
 RECORDS = [
-    (("clock",), 5), (("clock", "steps"), -1), (("clock", "steps"), "60"), (("clock", "updates"), None), (("clock", "syncs"), 1.5),
-    (("tally",), []), (("tally", "wall_s"), "x"), (("tally", "scores"), 3), (("tally", "scores"), ["x"]), (("tally", "games"), {}),
+    (("clock",), 5), (("clock", "steps"), -1), (("clock", "steps"), "60"), (("clock", "updates"), None),
+    (("clock", "syncs"), 1.5),
+    (("tally",), []), (("tally", "wall_s"), "x"), (("tally", "scores"), 3), (("tally", "scores"), ["x"]),
+    (("tally", "games"), {}),
     (("tally", "avg_loss"), "x"), (("metrics_bytes",), None), (("metrics_bytes",), -5), (("metrics_bytes",), 1e300),
-    (("phases",), 7), (("phases", "act"), "x"), (("rng_act",), {}), (("rng_act", "state"), 5), (("rng_replay", "bit_generator"), "MT19937"),
-    (("config",), []), (("config", "n_envs"), "3"), (("config", "wrappers"), 5), (("files",), 5), (("files",), {"learner.safetensors": 5}),
-    (("format",), "2"), (("format",), None),
+    (("phases",), 7), (("phases", "act"), "x"), (("rng_act",), {}), (("rng_act", "state"), 5),
+    (("rng_replay", "bit_generator"), "MT19937"),
+    (("config",), []), (("config", "n_envs"), "3"), (("config", "wrappers"), 5), (("files",), 5),
+    (("files",), {"learner.safetensors": 5}), (("format",), "2"), (("format",), None),
 ]  # fmt: skip
 GONE = object()
 RECORDS += [((name,), GONE) for name in ("clock", "tally", "metrics_bytes", "phases", "config", "files", "rng_act")]

@@ -91,7 +91,9 @@ def sealed(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def seal_holds(data: dict[str, Any]) -> bool:
-    """Whether an object is as it was written. One without a checksum, of an older version, cannot be checked and counts as whole."""
+    """Whether an object is as it was written. One without a checksum, of an older version, cannot be checked and counts
+    as whole.
+    """
     return SEAL not in data or data[SEAL] == _checksum({k: v for k, v in data.items() if k != SEAL})
 
 

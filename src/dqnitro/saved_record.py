@@ -1,7 +1,8 @@
-"""The record of a checkpoint, checked: types and ranges of everything in a manifest, before a run uses or writes anything.
+"""The record of a checkpoint, checked: types and ranges of everything in a manifest, before a run uses or writes
+anything.
 
-A checksum catches what a disk does to a manifest. This catches the rest: manifests of older versions, which have none, and those
-that were edited.
+A checksum catches what a disk does to a manifest. This catches the rest: manifests of older versions, which have none,
+and those that were edited.
 """
 
 from __future__ import annotations
