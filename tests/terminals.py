@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pty
+import sys
 import threading
+from collections.abc import Iterator
 
 
 class Reader:
@@ -13,7 +16,8 @@ class Reader:
     def __init__(self, fd: int) -> None:
         self.text, self._changed = "", threading.Condition()
         self._fd = fd
-        threading.Thread(target=self._read, daemon=True).start()
+        self.thread = threading.Thread(target=self._read, daemon=True)
+        self.thread.start()
 
     def _read(self) -> None:
         with contextlib.suppress(OSError):  # a terminal whose other end was closed
@@ -21,7 +25,22 @@ class Reader:
                 with self._changed:
                     self.text += data.decode()
                     self._changed.notify_all()
+        os.close(self._fd)
 
     def wait_for(self, text: str) -> None:
         with self._changed:
             assert self._changed.wait_for(lambda: text in self.text, timeout=30), self.text
+
+
+@contextlib.contextmanager
+def stderr_to(kind: str) -> Iterator[Reader]:
+    """sys.stderr is a real terminal or pipe for a while. Afterwards the reader has everything."""
+    here, there = pty.openpty() if kind == "terminal" else os.pipe()
+    reader, before = Reader(here), sys.stderr
+    with os.fdopen(there, "w") as stream:
+        sys.stderr = stream
+        try:
+            yield reader
+        finally:
+            sys.stderr = before
+    reader.thread.join(timeout=30)

@@ -33,6 +33,11 @@ def test_the_table_of_settings_is_the_configs():
     assert module.render(page) == page, "run: python docs/make_settings.py"
 
 
+def test_the_record_for_estimates_is_made_of_the_results():
+    module = generator("make_solved")
+    assert module.render() == module.RECORDS.read_text(), "run: python docs/make_solved.py"
+
+
 def test_the_table_of_games_is_what_the_comparisons_found():
     from dqnitro.atari.games.game_table import GAMES
 

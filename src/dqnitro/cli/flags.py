@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import difflib
 import math
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,27 @@ from dqnitro.errors import ConfigError
 # Shorter names for what is typed most often.
 SHORT = {"max_minutes": "minutes", "max_steps": "steps", "stop_at_score": "stop-at"}
 NOT_FLAGS = ("env_id", "wrappers")  # the positional argument; and what rungs set (--also, --without)
+FIRST = ("max_minutes", "max_steps", "stop_at_score", "seed")  # stand among a command's own options
+# The groups of settings in `--help-all`, by the first of each; they are those of config.py.
+GROUPS = {
+    "seed": "the game", "envs": "environments", "network": "network", "learning_rate": "learning",
+    "first_fill_steps": "schedule", "replay": "replay", "runner": "speed",
+    "max_steps": "when to stop, and what to store",
+}  # fmt: skip
+# What people type who know other trainers.
+ELSEWHERE = {
+    "--lr": ("--learning-rate",), "--alpha": ("--learning-rate",), "--gpu": ("--device cuda",), "--cuda": ("--device cuda",),
+    "--cpu": ("--device cpu",), "--eps": ("--epsilon", "--epsilon-start", "--epsilon-end", "--epsilon-decay-steps"),
+    "--epsilon": ("--epsilon-start", "--epsilon-end", "--epsilon-decay-steps"),
+    "--exploration-fraction": ("--epsilon-decay-steps",), "--batch": ("--batch-size",), "--bs": ("--batch-size",),
+    "--num-envs": ("--n-envs",), "--workers": ("--n-envs", "--env-threads"), "--threads": ("--torch-threads", "--env-threads"),
+    "--timesteps": ("--steps",), "--total-timesteps": ("--steps",), "--frames": ("--steps",), "--time": ("--minutes",),
+    "--buffer-size": ("--replay-capacity",), "--memory": ("--replay-capacity",), "--learning-starts": ("--first-fill-steps",),
+    "--train-freq": ("--steps-per-update",), "--target-update": ("--target-sync-steps",), "--discount": ("--gamma",),
+    "--output": ("--out", "--run-dir"), "--name": ("--run-dir",), "--dir": ("--run-dir",), "--continue": ("--resume",),
+    "--load": ("--resume",), "--per": ("--prioritized",), "--ddqn": ("--double",), "--c51": ("--categorical",),
+    "--verbose": ("--log-every",), "--silent": ("--quiet",), "--jsonl": ("--json-lines",), "--episodes": ("--games", "--eval-games"),
+}  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,6 +52,29 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_Formatter, add_help=False,
         )  # fmt: skip
         self.add_argument("-h", "--help", action="help", help="show this help and exit")
+        self._settings: list[argparse._ArgumentGroup] = []
+
+    def add_settings(self, heading: str) -> argparse._ArgumentGroup:
+        """A group of options that only `--help-all` shows."""
+        if not self._settings:
+            self.add_argument("--help-all", action=_HelpAll, help="show the settings of the run, too, and exit")
+        self._settings.append(self.add_argument_group(heading))
+        return self._settings[-1]
+
+    def format_help(self, everything: bool = False) -> str:
+        shown = self._action_groups
+        if self._settings and not everything:
+            self._action_groups = [g for g in shown if g not in self._settings]
+            n = sum(len(g._group_actions) for g in self._settings)
+            self.epilog = f"{n} settings of the run, such as --learning-rate and --n-envs: `{self.prog} --help-all`"
+        elif self._settings:
+            self.epilog = (
+                "The recipe decides the settings; `dqnitro env --recipe NAME --settings` shows those of a recipe here."
+            )
+        try:
+            return super().format_help()
+        finally:
+            self._action_groups = shown
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message, f"`{self.prog} --help` lists the options")
@@ -39,10 +84,30 @@ class Parser(argparse.ArgumentParser):
         parsed, unknown = self.parse_known_args(list(args))
         for word in unknown:
             if word.startswith("-"):
-                known = [o for a in self._actions for o in a.option_strings if o.startswith("--")]
-                raise ConfigError(f"unknown option {word.split('=')[0]}", nearest(word.split("=")[0], known, "options"))
+                raise ConfigError(f"unknown option {word.split('=')[0]}", self._similar(word.split("=")[0]))
             raise ConfigError(f"unexpected argument {word!r}", f"usage: {self.usage}")
         return parsed
+
+    def _similar(self, word: str) -> str:
+        """A hint: what it is called here, or the names nearest to it, or where all are listed."""
+        known = [o for a in self._actions for o in a.option_strings if o.startswith("--")]
+        if called := [o for o in ELSEWHERE.get(word, ()) if o.split()[0] in known]:
+            return f"did you mean {', '.join(called)}?"
+        if len(known) > 20 and not difflib.get_close_matches(word, known, n=1, cutoff=0.5):
+            return f"`{self.prog} --help{'-all' if self._settings else ''}` lists the options"
+        return nearest(word, known, "options")
+
+
+class _HelpAll(argparse.Action):
+    """Prints all of a command's help."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str = "") -> None:
+        super().__init__(option_strings, dest=argparse.SUPPRESS, default=argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *rest: Any) -> NoReturn:
+        assert isinstance(parser, Parser)
+        print(parser.format_help(everything=True), end="")
+        raise SystemExit(0)
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
@@ -67,24 +132,43 @@ def _number(kind: type) -> Any:
 
 def add_config_flags(parser: Parser, leave_out: Sequence[str] = ()) -> None:
     """One option per Config field. Defaults come from the recipe, so absent options stay absent."""
-    group = parser.add_argument_group(
-        "settings of the run (defaults come from the recipe; `dqnitro env --recipe NAME --settings` shows them)"
-    )
-    for name, field in FIELDS.items():
-        if name in NOT_FLAGS or name in leave_out:
-            continue
-        kw: dict[str, Any] = {"dest": name, "default": None, "help": field.metadata["help"]}
-        default = field.default
-        if isinstance(default, bool):
-            kw["action"] = argparse.BooleanOptionalAction
-        elif isinstance(default, int | float):
-            kw |= {"type": _number(type(default)), "metavar": "N" if isinstance(default, int) else "X"}
-        else:
-            kw |= {"choices": CHOICES.get(name), "metavar": None if name in CHOICES else name.upper()}
-        flags = [flag_name(name)]
-        if name in SHORT:
-            flags.append("--" + name.replace("_", "-"))
-        group.add_argument(*flags, **kw)
+    names = [n for n in FIELDS if n not in NOT_FLAGS and n not in leave_out]
+    for name in names:
+        if name in FIRST:
+            _add_flag(parser, name)
+    heading, group = "", None
+    for name in FIELDS:
+        heading, group = (GROUPS[name], None) if name in GROUPS else (heading, group)
+        if name in names and name not in FIRST:
+            if group is None:
+                group = parser.add_settings(f"settings: {heading} (in brackets: recipe baseline)")
+            _add_flag(group, name)
+
+
+def _add_flag(group: argparse._ActionsContainer, name: str) -> None:
+    default, text = FIELDS[name].default, FIELDS[name].metadata["help"]
+    kw: dict[str, Any] = {"dest": name, "default": None, "help": text}
+    if isinstance(default, bool):
+        kw["action"] = argparse.BooleanOptionalAction
+    elif isinstance(default, int | float):
+        kw |= {"type": _number(type(default)), "metavar": "N" if isinstance(default, int) else "X"}
+    else:
+        kw |= {"choices": CHOICES.get(name), "metavar": None if name in CHOICES else name.upper()}
+    if name not in FIRST:
+        kw["help"] = f"{text} [{value_text(default)}]".replace("%", "%%")
+    flags = [flag_name(name)]
+    if name in SHORT:
+        flags.append("--" + name.replace("_", "-"))
+    group.add_argument(*flags, **kw)
+
+
+def value_text(value: Any) -> str:
+    """A setting's value as people write it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(value)
+    return "none" if value == math.inf else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def config_changes(parsed: argparse.Namespace) -> dict[str, Any]:

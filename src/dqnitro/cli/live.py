@@ -1,13 +1,24 @@
-"""The live display: a few lines that are rewritten in place. Nothing is shown when stderr is not a terminal."""
+"""How a run is shown while it trains: a block of lines rewritten in place on a terminal, one line a minute elsewhere,
+or JSON lines for machines.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import sys
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
 
 from dqnitro.config import Config
 from dqnitro.events import NullSink, Snapshot, time_left_s
+
+if TYPE_CHECKING:
+    from dqnitro.cli.estimate import Estimate
+
+LOG_EVERY_S = 60.0
+FIRST_LOG_S = 10.0  # the first line comes sooner: it tells that all is well
 
 
 def duration(seconds: float) -> str:
@@ -26,20 +37,38 @@ def speed_text(steps_per_s: float, frames_per_s: float) -> str:
     return f"{steps_per_s:,.0f} steps/s{frames}"
 
 
-def score_text(value: float | None) -> str:
-    return "no game finished yet" if value is None else f"{value:.1f}"
+def score_text(s: Snapshot, goal: float) -> str:
+    """-20.3 (mean of the last 12 games, 12 played), goal 17"""
+    aim = "" if math.isinf(goal) else f"goal {goal:g}"
+    if s.mean_score is None:
+        return "no game finished yet" + (f", {aim}" if aim else "")
+    n = min(s.games, 100)
+    games = "1 game" if n == 1 else f"the last {n} games"
+    if aim and s.mean_score >= goal:
+        aim += " reached" if n == 100 else " over 100 games"
+    return f"{s.mean_score:.1f} (mean of {games}, {s.games:,} played)" + (f", {aim}" if aim else "")
 
 
-def lines(s: Snapshot, config: Config, title: str) -> list[str]:
-    """The lines without colour: a test reads what a user sees."""
-    left = time_left_s(s, config.max_steps, config.max_minutes)
-    goal = "" if config.stop_at_score == float("inf") else f" of {config.stop_at_score:g}"
+def time_text(s: Snapshot, config: Config, estimate: Estimate | None) -> str:
+    """2:05 min, 1:40 min left; without a limit an estimate that says what it is made of, or nothing."""
+    spent, left = duration(s.wall_s), time_left_s(s, config.max_steps, config.max_minutes)
+    if left is not None:
+        return f"{spent}, {duration(left)} left" + (" at most" if config.stop_at_score < math.inf else "")
+    guess = estimate.left_s(s) if estimate else None
+    if estimate is None or guess is None:
+        return spent
+    runs = "a solved run" if estimate.runs == 1 else f"{estimate.runs} solved runs"
+    return f"{spent}, perhaps {duration(guess)} left (estimate from {runs})"
+
+
+def lines(s: Snapshot, config: Config, title: str, estimate: Estimate | None = None) -> list[str]:
+    """The block without colour: a test reads what a user sees."""
     loss = "–" if s.loss is None else f"{s.loss:.4f}"
     filling = s.steps < config.first_fill_steps
     phase = f"filling the replay ({s.steps:,} of {config.first_fill_steps:,} steps)" if filling else f"loss {loss}"
     out = [
-        f"{title}   {duration(s.wall_s)}" + (f", {duration(left)} left" if left is not None else ""),
-        f"  score   {score_text(s.mean_score)}{goal} (mean of the last {min(s.games, 100)} games, {s.games:,} played)",
+        f"{title}   {time_text(s, config, estimate)}",
+        f"  score   {score_text(s, config.stop_at_score)}",
         f"  speed   {speed_text(s.steps_per_s, s.frames_per_s)}   {s.updates_per_s:,.1f} updates/s",
         f"  so far  {s.steps:,} steps   {s.updates:,} updates   epsilon {s.epsilon:.3f}   {phase}",
     ]
@@ -48,11 +77,22 @@ def lines(s: Snapshot, config: Config, title: str) -> list[str]:
     return out
 
 
+def one_line(s: Snapshot, config: Config, title: str, estimate: Estimate | None = None) -> str:
+    """The same for a log."""
+    loss = "" if s.loss is None else f", loss {s.loss:.4f}"
+    return (
+        f"{title}: {time_text(s, config, estimate)}; score {score_text(s, config.stop_at_score)}; "
+        f"{s.steps:,} steps, {s.steps_per_s:,.0f} steps/s, epsilon {s.epsilon:.3f}{loss}"
+    )
+
+
 class Block:
     """Lines that are rewritten in place, with rich; nothing at all if stderr is not a terminal."""
 
     def __init__(self, quiet: bool = False) -> None:
-        self.quiet, self.live = quiet, not quiet and sys.stderr.isatty()
+        from dqnitro.cli.progress import is_terminal
+
+        self.quiet, self.live = quiet, not quiet and is_terminal(sys.stderr)
         if self.live:
             from rich.console import Console
             from rich.live import Live
@@ -81,19 +121,78 @@ class Block:
         self.close()
 
 
-class LiveSink(NullSink):
-    """Shows every snapshot in place."""
+class StartUp(NullSink):
+    """Shows that a run is starting, until its first event: compiling can take a minute."""
 
-    def __init__(self, config: Config, title: str) -> None:
-        self._config, self._title, self._block = config, title, Block()
+    def __init__(self, title: str, every_s: float) -> None:
+        from dqnitro.cli.progress import Progress
+
+        self._progress = Progress(f"{title}: preparing (the first start on a machine also compiles)", every_s=every_s)
+        self._progress.__enter__()
 
     def snapshot(self, s: Snapshot) -> None:
-        self._block.show(lines(s, self._config, self._title))
+        self.close()
 
     def close(self) -> None:
-        self._block.close()
+        self._progress.close()
 
 
-def make_sink(config: Config, title: str, quiet: bool) -> Any:
-    """A live display on a terminal, nothing elsewhere."""
-    return NullSink() if quiet or not sys.stderr.isatty() else LiveSink(config, title)
+class BlockSink(NullSink):
+    """Shows every snapshot in place."""
+
+    def __init__(self, text: Callable[[Snapshot], Sequence[str]]) -> None:
+        self._text = text
+        self._block: Block | None = None
+
+    def snapshot(self, s: Snapshot) -> None:
+        self._block = self._block or Block()
+        self._block.show(self._text(s))
+
+    def close(self) -> None:
+        if self._block:
+            self._block.close()
+
+
+class LogSink(NullSink):
+    """Writes a line of text soon after the start and then one every `every_s` seconds."""
+
+    def __init__(
+        self,
+        text: Callable[[Snapshot], str],
+        every_s: float,
+        stream: TextIO,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._text, self._every_s, self._stream, self._clock = text, every_s, stream, clock
+        self._next = clock() + min(FIRST_LOG_S, every_s)
+
+    def snapshot(self, s: Snapshot) -> None:
+        now = self._clock()
+        if now >= self._next:
+            print(self._text(s), file=self._stream, flush=True)
+            self._next = now + self._every_s
+
+
+def json_line(event: str, **facts: Any) -> str:
+    """One object on one line, `event` says which kind; NaN and infinity become null."""
+    from dqnitro.files import plain
+
+    return json.dumps({"event": event, **plain(facts)})
+
+
+def make_sinks(config: Config, title: str, args: Any, estimate: Estimate | None = None) -> list[Any]:
+    """What shows a run, by `--quiet`, `--json-lines` and `--log-every`, on a terminal and elsewhere."""
+    from dqnitro.cli.progress import is_terminal
+
+    every_s = LOG_EVERY_S if args.log_every is None else args.log_every
+    sinks: list[Any] = []
+    if args.json_lines:
+        sinks.append(LogSink(lambda s: json_line("progress", **s.to_dict()), every_s, sys.stdout))
+    if args.quiet:
+        return sinks
+    sinks.append(StartUp(title, every_s))
+    if is_terminal(sys.stderr):
+        sinks.append(BlockSink(lambda s: lines(s, config, title, estimate)))
+    elif not args.json_lines:
+        sinks.append(LogSink(lambda s: one_line(s, config, title, estimate), every_s, sys.stderr))
+    return sinks

@@ -17,8 +17,9 @@ Examples
   dqnitro runs
   dqnitro runs --root /data/runs --json
 
-States: solved, steps and minutes (a limit was reached), stopped (Ctrl-C or SIGTERM), running, diverged,
-crashed (the process died without a result). All but `running` can be resumed if they have a checkpoint.
+States: solved, reached --steps, reached --minutes, stopped (Ctrl-C or SIGTERM), running, diverged (the loss became NaN),
+crashed (the process died without a result). All but running ones can be resumed if they have a checkpoint. With --json
+they are one word each (solved, steps, minutes, ...). Names are never shortened, through a pipe neither.
 Several seeds (`train --seeds`) have a row before their runs: median score and time, total steps and speed.
 """
 
@@ -104,24 +105,31 @@ def describe(path: pathlib.Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+STATE_WORDS = {"steps": "reached --steps", "minutes": "reached --minutes"}
 
+
+def state_text(state: str) -> str:
+    """`3 steps, 1 running` (of several seeds) or `steps`, in words."""
+    parts = []
+    for part in state.split(", "):
+        count, space, word = part.rpartition(" ") if part[:1].isdigit() else ("", "", part)
+        parts.append(f"{count}{space}{STATE_WORDS.get(word, word)}")
+    return ", ".join(parts)
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
     from dqnitro.cli.live import duration
+    from dqnitro.cli.tables import plain_table
 
     def number(x: Any, form: str) -> str:
         return "–" if x is None else format(x, form)
 
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name, side in (("run", "left"), ("state", "left"), ("score", "right"), ("steps", "right"), ("steps/s", "right"),
-                       ("time", "right"), ("size", "right")):  # fmt: skip
-        table.add_column(name, justify=side, no_wrap=name != "run")  # type: ignore[arg-type]
-    for r in rows:
-        table.add_row(
-            f"  {r['run']}" if "of" in r else r["run"], r["state"], number(r.get("score"), ".1f"),
-            number(r.get("steps"), ",d"),
-            number(r.get("steps_per_s"), ",.0f"), "–" if r.get("wall_s") is None else duration(r["wall_s"]),
-            f"{r.get('megabytes', 0):,.0f} MB",
-        )  # fmt: skip
-    Console().print(table)
+    columns = (("run", "left"), ("state", "left"), ("score", "right"), ("steps", "right"), ("steps/s", "right"),
+               ("time", "right"), ("size", "right"))  # fmt: skip
+    # Plain text also on a terminal: a name that is cut or broken into two lines cannot be copied.
+    print(plain_table(columns, [
+        [f"  {r['run']}" if "of" in r else r["run"], state_text(r["state"]), number(r.get("score"), ".1f"),
+         number(r.get("steps"), ",d"), number(r.get("steps_per_s"), ",.0f"),
+         "–" if r.get("wall_s") is None else duration(r["wall_s"]), f"{r.get('megabytes', 0):,.0f} MB"]
+        for r in rows
+    ]))  # fmt: skip

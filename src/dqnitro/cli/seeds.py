@@ -9,11 +9,12 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
 from dqnitro.cli.flags import config_changes, note
-from dqnitro.cli.live import Block, duration
+from dqnitro.cli.live import LOG_EVERY_S, Block, duration, json_line
 from dqnitro.cli.training import check_resume, planned
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import SeedsFolder, seed_range
@@ -51,8 +52,39 @@ def train_seeds(args: argparse.Namespace) -> int:
     environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
     team = Team(command, todo, folder.at_once, folder.log, environment)
     with Block(args.quiet) as block:
-        stopped, wall_s = _follow(team, folder, block)
-    return _finish(folder, team, stopped, wall_s, args.json)
+        show = Display(block, LOG_EVERY_S if args.log_every is None else args.log_every, args.json_lines)
+        stopped, wall_s = _follow(team, folder, show)
+    return _finish(folder, team, stopped, wall_s, args)
+
+
+@dataclass
+class Display:
+    """How the seeds are shown: the live block on a terminal; elsewhere, and as JSON lines, every `log_every_s`."""
+
+    block: Block
+    log_every_s: float
+    json_lines: bool
+    begun: float = field(default_factory=time.monotonic)
+    shown: float = 0.0  # when the block was last drawn
+    logged: float = field(default_factory=time.monotonic)
+
+    def look(self, folder: SeedsFolder, team: Team, ended: Sequence[Any]) -> None:
+        """Show what is due."""
+        now = time.monotonic()
+        plainly = not self.block.live and not self.block.quiet and not self.json_lines
+        if plainly:
+            for member in ended:
+                note(_line(_facts(folder, team, member.seed)))
+        if self.block.live and now - self.shown >= SHOW_EVERY_S:
+            self.shown = now
+            self.block.show(block_lines(folder, team, now - self.begun))
+        if now - self.logged >= self.log_every_s:
+            self.logged = now
+            if self.json_lines:
+                rows = [_now(folder, team, seed) for seed in folder.seeds]
+                print(json_line("progress", wall_s=now - self.begun, seeds=rows), flush=True)
+            elif plainly:
+                note(log_line(folder, team, now - self.begun))
 
 
 def _created(args: argparse.Namespace) -> SeedsFolder:
@@ -95,7 +127,7 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
     return folder, "max_minutes" in changes
 
 
-def _follow(team: Team, folder: SeedsFolder, block: Block) -> tuple[str | None, float]:
+def _follow(team: Team, folder: SeedsFolder, show: Display) -> tuple[str | None, float]:
     """Wait until all seeds have ended; returns the signal that stopped them, if any, and the seconds it took."""
     from dqnitro.run_folder import RunFolder
     from dqnitro.signals import Signals
@@ -107,7 +139,7 @@ def _follow(team: Team, folder: SeedsFolder, block: Block) -> tuple[str | None, 
     signals = Signals()
     try:
         with signals.installed():
-            stopped = _watch(team, folder, block, signals)
+            stopped = _watch(team, folder, show, signals)
     except KeyboardInterrupt:  # the second one
         stopped = signals.caught or "SIGINT"
         team.stop(signal.SIGINT)
@@ -117,22 +149,16 @@ def _follow(team: Team, folder: SeedsFolder, block: Block) -> tuple[str | None, 
     return stopped, time.monotonic() - begun
 
 
-def _watch(team: Team, folder: SeedsFolder, block: Block, signals: Signals) -> str | None:
+def _watch(team: Team, folder: SeedsFolder, show: Display, signals: Signals) -> str | None:
     """Start seeds and show how they stand until all have ended; the first signal is passed on to them and returned."""
-    begun = time.monotonic()
-    stopped, shown = None, 0.0
+    stopped = None
     while not team.over:
         ended = team.poll()
-        if not block.live and not block.quiet:
-            for member in ended:
-                note(_line(_facts(folder, team, member.seed)))
         if signals.caught and not stopped:
             stopped = signals.caught
             note("stopping: every seed saves first; a second signal ends them at once")
             team.stop(signal.Signals[stopped])
-        if block.live and time.monotonic() - shown >= SHOW_EVERY_S:
-            shown = time.monotonic()
-            block.show(block_lines(folder, team, shown - begun))
+        show.look(folder, team, ended)
         time.sleep(LOOK_EVERY_S)
     return stopped
 
@@ -147,22 +173,37 @@ def _facts(folder: SeedsFolder, team: Team, seed: int) -> dict[str, Any]:
     return found
 
 
-def block_lines(folder: SeedsFolder, team: Team, seconds: float) -> list[str]:
-    """The live display: one line per seed with the newest numbers that its process wrote."""
-    rows = []
-    for seed in folder.seeds:
-        found = _facts(folder, team, seed)
-        if seed in team.running:
-            p = last_progress(folder.run_dir(seed) / "metrics.jsonl")
-            found |= {
-                "state": "running" if p else "starting",
-                **{k: p.get(k) for k in ("mean_score", "steps", "steps_per_s", "wall_s")},
-            }
-        rows.append(found)
+def _now(folder: SeedsFolder, team: Team, seed: int) -> dict[str, Any]:
+    """The facts of a seed; of a running one the newest numbers that its process wrote."""
+    found = _facts(folder, team, seed)
+    if seed in team.running:
+        p = last_progress(folder.run_dir(seed) / "metrics.jsonl")
+        found |= {
+            "state": "running" if p else "starting",
+            **{k: p.get(k) for k in ("mean_score", "steps", "steps_per_s", "wall_s")},
+        }
+    return found
+
+
+def _head(folder: SeedsFolder, rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
     counts = {s: sum(r["state"] == s for r in rows) for s in ("solved", "running", "starting", "waiting")}
     told = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
-    head = f"{folder.config.env_id} · {folder.recipe} · {len(rows)} seeds   {duration(seconds)}   {told}"
-    return [head, *(f"  {_line(r)}" for r in rows)]
+    return f"{folder.config.env_id} · {folder.recipe} · {len(rows)} seeds   {duration(seconds)}   {told}"
+
+
+def block_lines(folder: SeedsFolder, team: Team, seconds: float) -> list[str]:
+    """The live display: one line per seed."""
+    rows = [_now(folder, team, seed) for seed in folder.seeds]
+    return [_head(folder, rows, seconds), *(f"  {_line(r)}" for r in rows)]
+
+
+def log_line(folder: SeedsFolder, team: Team, seconds: float) -> str:
+    """All seeds in one line of a log: how many are where, their scores and their speed together."""
+    rows = [_now(folder, team, seed) for seed in folder.seeds]
+    scores = [r["mean_score"] for r in rows if r.get("mean_score") is not None]
+    speed = sum(r.get("steps_per_s") or 0.0 for r in rows if r["state"] == "running")
+    told = f"   scores {min(scores):.1f} to {max(scores):.1f}" if scores else ""
+    return _head(folder, rows, seconds) + told + (f"   {speed:,.0f} steps/s together" if speed else "")
 
 
 def _line(r: Mapping[str, Any]) -> str:
@@ -180,7 +221,7 @@ def _line(r: Mapping[str, Any]) -> str:
     return "  ".join(parts).rstrip()
 
 
-def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float, as_json: bool) -> int:
+def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float, args: argparse.Namespace) -> int:
     from dqnitro.run_folder import RunFolder
     from dqnitro.session import EXIT_CODES
 
@@ -193,7 +234,9 @@ def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float,
     facts = all_facts(folder, runs) | {"ended": stopped or ("failed" if failed else "done"), "whole_wall_s": wall_s}
     RunFolder(folder.path).write_summary("stopped" if stopped else facts["ended"], **facts)
     page = _page(folder)
-    if as_json:
+    if args.json_lines:
+        print(json_line("result", **facts, page=page), flush=True)
+    elif args.json:
         json.dump(facts | {"page": page}, sys.stdout, indent=1)
         print()
     else:

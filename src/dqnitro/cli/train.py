@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import pathlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
-from dqnitro.cli.live import duration, make_sink, speed_text
+from dqnitro.cli.live import duration, json_line, make_sinks, speed_text
 from dqnitro.cli.training import afterwards, check_resume, check_runner, planned, write_page
+from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import is_seeds
 
@@ -27,6 +30,8 @@ Examples
   dqnitro train --resume runs/pong-auto-s1-...         continue from the last checkpoint
   dqnitro train pong --seeds 8                         seeds 1 to 8: medians, ranges, intervals
   dqnitro train --resume runs/pong-auto-s1-8-...       finish the seeds that are not done
+  nohup dqnitro train pong > pong.log 2>&1 &           elsewhere than on a terminal: a line a minute
+  dqnitro train pong --json-lines --log-every 5 | ...  for machines: a JSON object every 5 s
 
 Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a
 checkpoint).
@@ -60,8 +65,15 @@ def make_parser() -> Parser:
         metavar="N",
         help="once solved, score the agent over N fresh games (default: 30)",
     )
-    p.add_argument("--quiet", action="store_true", help="do not show live progress")
+    p.add_argument(
+        "--log-every", type=float, metavar="S",
+        help="seconds between lines of progress where there is no terminal, and with --json-lines (default: 60)",
+    )  # fmt: skip
+    p.add_argument("--quiet", action="store_true", help="show no progress, only the result")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
+    p.add_argument(
+        "--json-lines", action="store_true", help="print start, progress and result as JSON, one object a line"
+    )
     add_config_flags(p)
     return p
 
@@ -70,6 +82,10 @@ def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     if args.eval_games < 0:
         raise ConfigError(f"--eval-games must be at least 0, got {args.eval_games}")
+    if args.log_every is not None and not args.log_every > 0:
+        raise ConfigError(f"--log-every must be over 0, got {args.log_every:g}", "--quiet shows no progress at all")
+    if args.json and args.json_lines:
+        raise ConfigError("--json and --json-lines were both given", "--json-lines ends with the result, too")
     if args.seeds is not None or (args.resume and is_seeds(pathlib.Path(args.resume))):
         from dqnitro.cli.seeds import train_seeds
 
@@ -82,7 +98,9 @@ def main(argv: list[str]) -> int:
     if result.exit_code == 0:
         facts |= afterwards(result, args.eval_games, not args.no_video)
     page = write_page(result.run_dir)
-    if args.json:
+    if args.json_lines:
+        print(json_line("result", **facts, page=page), flush=True)
+    elif args.json:
         json.dump(facts | {"page": page}, sys.stdout, indent=1)
         print()
     else:
@@ -101,8 +119,24 @@ def _start(args: argparse.Namespace) -> Any:
     for transform in chosen(config.wrappers):
         if transform.start_up:
             note(transform.start_up)
-    sink = make_sink(config, f"{config.env_id} · {args.recipe}", args.quiet)
-    return train(config, run_dir, recipe=args.recipe, rungs=rungs, sinks=[sink])
+    if args.json_lines:
+        head = {"env_id": config.env_id, "recipe": args.recipe, "rungs": rungs, "run_dir": run_dir}
+        print(json_line("start", **head, config=config.to_dict()), flush=True)
+    with _shown(config, f"{config.env_id} · {args.recipe}", args, run_dir) as sinks:
+        return train(config, run_dir, recipe=args.recipe, rungs=rungs, sinks=sinks)
+
+
+@contextlib.contextmanager
+def _shown(config: Config, title: str, args: argparse.Namespace, run_dir: pathlib.Path) -> Iterator[list[Any]]:
+    """The sinks that show the run; closed here as well, since a run that cannot start does not close them."""
+    from dqnitro.cli.estimate import estimate
+    from dqnitro.events import close_all
+
+    sinks = make_sinks(config, title, args, estimate(config, run_dir.parent))
+    try:
+        yield sinks
+    finally:
+        close_all(sinks)
 
 
 def _resume(args: argparse.Namespace) -> Any:
@@ -115,8 +149,10 @@ def _resume(args: argparse.Namespace) -> Any:
     check_runner(config)
     note(f"{config.env_id}: resuming {run_dir}")
     changes = config_changes(args)
-    sink = make_sink(config.replace(**changes), f"{config.env_id} · resumed", args.quiet)
-    return resume(run_dir, sinks=[sink], trust=args.trust, **changes)
+    if args.json_lines:
+        print(json_line("start", env_id=config.env_id, run_dir=run_dir, resumed=True), flush=True)
+    with _shown(config.replace(**changes), f"{config.env_id} · resumed", args, run_dir) as sinks:
+        return resume(run_dir, sinks=sinks, trust=args.trust, **changes)
 
 
 ENDED = {

@@ -1,0 +1,26 @@
+"""Writes src/dqnitro/cli/solved.json, from which runs without a limit estimate their time: `python docs/make_solved.py`."""
+
+import json
+import pathlib
+
+from dqnitro.cli.estimate import NOT_LEARNING, RECORDS, learning_settings
+
+RESULTS = pathlib.Path(__file__).parents[1] / "results"
+FILES = ("pong-auto-2-cores.json", "pong-h200.json")  # several seeds of what `auto` is today
+
+
+def render() -> str:
+    """One record for each config: its settings, and the steps after which each of its seeds was solved."""
+    records = []
+    for name in FILES:
+        runs = [r for r in json.loads((RESULTS / name).read_text())["runs"] if r["ended"] == "solved"]
+        first = learning_settings(runs[0]["config"])
+        if any(learning_settings(r["config"]) != first for r in runs):
+            raise ValueError(f"{name}: its runs have different settings")
+        config = {k: v for k, v in runs[0]["config"].items() if k not in NOT_LEARNING}
+        records.append({"source": f"results/{name}", "steps": sorted(r["steps"] for r in runs), "config": config})
+    return json.dumps(records, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    RECORDS.write_text(render())
