@@ -3,7 +3,8 @@
 import pytest
 
 import fakes_envs
-from dqnitro.cli.live import duration, lines
+from dqnitro.cli.live import lines
+from dqnitro.cli.wording import duration
 from dqnitro.config import Config
 from dqnitro.events import Snapshot, time_left_s
 from dqnitro.session import train

@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
 
 def cells(row: dict[str, Any], number: str) -> list[str]:
     """One row as text."""
-    from dqnitro.cli.live import duration
+    from dqnitro.cli.wording import duration
 
     solve = row["solve"]
     mark = " ~" if row["changes_ratio"] else ""

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from dqnitro.cli.progress import Progress, is_terminal
+from dqnitro.cli.wording import duration
 from dqnitro.config import Config
 from dqnitro.events import NullSink, Snapshot, time_left_s
 
@@ -19,16 +21,6 @@ if TYPE_CHECKING:
 
 LOG_EVERY_S = 60.0
 FIRST_LOG_S = 10.0  # the first line comes sooner: it tells that all is well
-
-
-def duration(seconds: float) -> str:
-    """12 s, 3:05 min, 2:07:30 h."""
-    s = round(seconds)
-    if s < 60:
-        return f"{s} s"
-    if s < 3600:
-        return f"{s // 60}:{s % 60:02d} min"
-    return f"{s // 3600}:{s // 60 % 60:02d}:{s % 60:02d} h"
 
 
 def speed_text(steps_per_s: float, frames_per_s: float) -> str:
@@ -90,8 +82,6 @@ class Block:
     """Lines that are rewritten in place, with rich; nothing at all if stderr is not a terminal."""
 
     def __init__(self, quiet: bool = False) -> None:
-        from dqnitro.cli.progress import is_terminal
-
         self.quiet, self.live = quiet, not quiet and is_terminal(sys.stderr)
         if self.live:
             from rich.console import Console
@@ -125,8 +115,6 @@ class StartUp(NullSink):
     """Shows that a run is starting, until its first event: compiling can take a minute."""
 
     def __init__(self, title: str, every_s: float) -> None:
-        from dqnitro.cli.progress import Progress
-
         self._progress = Progress(f"{title}: preparing (the first start on a machine also compiles)", every_s=every_s)
         self._progress.__enter__()
 
@@ -182,8 +170,6 @@ def json_line(event: str, **facts: Any) -> str:
 
 def make_sinks(config: Config, title: str, args: Any, estimate: Estimate | None = None) -> list[Any]:
     """What shows a run, by `--quiet`, `--json-lines` and `--log-every`, on a terminal and elsewhere."""
-    from dqnitro.cli.progress import is_terminal
-
     every_s = LOG_EVERY_S if args.log_every is None else args.log_every
     sinks: list[Any] = []
     if args.json_lines:

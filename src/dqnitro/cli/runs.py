@@ -118,8 +118,8 @@ def state_text(state: str) -> str:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from dqnitro.cli.live import duration
     from dqnitro.cli.tables import plain_table
+    from dqnitro.cli.wording import duration
 
     def number(x: Any, form: str) -> str:
         return "–" if x is None else format(x, form)

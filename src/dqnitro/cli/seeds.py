@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
 from dqnitro.cli.flags import config_changes, note
-from dqnitro.cli.live import LOG_EVERY_S, Block, duration, json_line
+from dqnitro.cli.live import LOG_EVERY_S, Block, json_line
 from dqnitro.cli.training import check_resume, planned
+from dqnitro.cli.wording import duration
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import SeedsFolder, seed_range
 from dqnitro.seeds.launcher import Team, last_words

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
 
 
 def show(result: dict[str, Any]) -> None:
-    from dqnitro.cli.live import duration
+    from dqnitro.cli.wording import duration
     from dqnitro.lab.sweep import quarters
 
     columns = (

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
-from dqnitro.cli.live import duration, json_line, make_sinks, speed_text
+from dqnitro.cli.live import json_line, make_sinks, speed_text
 from dqnitro.cli.training import afterwards, check_resume, check_runner, planned, write_page
+from dqnitro.cli.wording import duration
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import is_seeds

@@ -9,7 +9,7 @@ import pathlib
 from typing import Any
 
 from dqnitro.cli.flags import config_changes, note
-from dqnitro.cli.live import duration
+from dqnitro.cli.wording import duration
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 
