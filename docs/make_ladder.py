@@ -5,6 +5,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+from dqnitro.ladder import RUNGS
 from dqnitro.parsing import Interval, number, text
 from dqnitro.report.formatting import Say, duration, game_name, rate, spread, times, when
 from dqnitro.report.lab_page import machine_words
@@ -33,6 +34,11 @@ NOTHING = (
     "No ladder is stored in results/ yet: `dqnitro ladder pong --out results/ladder-pong.json` measures one, "
     "and this script writes the page.\n"
 )
+# Reasons as older versions stored them, and how they read today.
+REWORDED = {
+    "there is no GPU here that torch can use": "torch finds no GPU on this machine",
+    "it would change nothing: the settings below it are already so": "it would change nothing here",
+}
 COLUMNS = "| rung | steps/s | gain | × baseline | samples/step | time to solve | promise | the notes |"
 
 
@@ -48,9 +54,11 @@ def render(paths: Sequence[pathlib.Path]) -> str:
     return "\n".join([BEGIN.format(sources=_wrapped(SENTENCE.format(**linked))), *(parts or [NOTHING])])
 
 
-def _wrapped(text: str) -> str:
-    """Lines of at most 120 columns; a link's address is never broken."""
-    return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
+def _wrapped(text: str, indent: str = "", end: str = "") -> str:
+    """Lines of at most 120 columns; a link's address is never broken. All but the first line are indented."""
+    width = 120 - len(end)
+    lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return f"{end}\n".join(lines)
 
 
 def _ladder(result: Result) -> str:
@@ -60,9 +68,9 @@ def _ladder(result: Result) -> str:
     rounds = number(result.data.get("rounds"))
     turns = f", {rounds:g} interleaved rounds, 95% intervals" if rounds else ""
     lines = [
-        f"## {where}", "", f"`{result.command}`", "",
-        f"{when(result.date)}, commit {result.commit}{turns} ([{result.path.name}](../results/{result.path.name})).",
-        "",
+        f"## {where}", "", "```", _wrapped(result.command, "    ", " \\"), "```", "",
+        _wrapped(f"{when(result.date)}, commit {result.commit}{turns} "
+                 f"([{result.path.name}](../results/{result.path.name}))."), "",
         *_headlines(rungs), COLUMNS, "| --- | ---: | ---: | ---: | ---: | ---: | --- | --- |", *map(_row, measured), "",
         *_footnote(measured), "What each rung does, and when it hurts:", "",
         *map(_words, [r for r in rungs if r.name != "baseline"]), "",
@@ -96,7 +104,7 @@ def _row(r: Rung) -> str:
         "–" if samples is None else f"{samples:.3g}{mark}",
         "–" if r.solve_s is None else f"{duration(r.solve_s.mean)} ({text(r.solve.get('how'), '?')})",
         r.promise,
-        _cell(text(r.row.get("notes_say")) or "–"),
+        _said(r, "notes_say") or "–",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -111,8 +119,9 @@ def _footnote(measured: Sequence[Rung]) -> list[str]:
 
 
 def _skipped(r: Rung) -> str:
-    notes = _cell(text(r.row.get("notes_say")))
-    return f"- `{r.name}`: {_cell(r.why)}" + (f". The notes: {notes}" if notes else "")
+    notes = _said(r, "notes_say")
+    why = _cell(REWORDED.get(r.why, r.why))
+    return _wrapped(f"- `{r.name}`: {why}" + (f". The notes: {notes}" if notes else ""), "  ")
 
 
 def _interval(value: Interval | None, say: Say) -> str:
@@ -120,8 +129,14 @@ def _interval(value: Interval | None, say: Say) -> str:
 
 
 def _words(r: Rung) -> str:
-    hurts = _cell(text(r.row.get("hurts")))
-    return f"- `{r.name}`: {_cell(text(r.row.get('what')))}" + (f" *When it hurts:* {hurts}" if hurts else "")
+    hurts = _said(r, "hurts")
+    return _wrapped(f"- `{r.name}`: {_said(r, 'what')}" + (f" *When it hurts:* {hurts}" if hurts else ""), "  ")
+
+
+def _said(r: Rung, name: str) -> str:
+    """A text about a rung: today's words where the rung still exists, else those stored with the result."""
+    stored = text(r.row.get(name))
+    return _cell((getattr(RUNGS[r.name], name) or stored) if r.name in RUNGS else stored)
 
 
 def _cell(words: str) -> str:

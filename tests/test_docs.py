@@ -89,6 +89,15 @@ def test_the_ladder_document_puts_measurements_beside_the_notes(tmp_path):
         assert f"- `{name}`: {why}" in text
 
 
+def test_prose_wraps_at_120_columns():
+    """Tables, links and code may be longer."""
+    pages = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LOG.md")]
+    for page in [*pages, *(ROOT / "docs").glob("*.md")]:
+        prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        long = [line for line in prose.splitlines() if len(line) > 120 and not line.startswith(("|", "["))]
+        assert not long, f"{page.name}: {long[0]}"
+
+
 def test_the_file_map_of_the_readme_names_every_module_and_nothing_else():
     block = (ROOT / "README.md").read_text().split("## The map")[1].split("```")[1]
     named = set(re.findall(r"^  (\S+?)/? ", block, re.M))

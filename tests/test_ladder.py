@@ -89,7 +89,7 @@ def test_everything_on_the_gpu_says_what_is_missing(monkeypatch):
     assert needs(c.replace(env_id="CartPole-v1")) == "CartPole-v1 is not an Atari game"
     assert "prioritised" in needs(c.replace(prioritized=True, replay="frames"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert needs(c) == "there is no GPU here that torch can use"
+    assert needs(c) == "torch finds no GPU on this machine"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "a GPU")

@@ -159,7 +159,7 @@ def test_a_runner_that_cannot_be_tried_says_why(monkeypatch):
     assert f"{recipes.SMALL_ON_CPU['n_envs']} environments are too few" in why_not["runner: device"]
     found, why_not = runners(monkeypatch, "pong", Here(2), why=runner_needs)
     if not torch.cuda.is_available():
-        assert set(found) == {"processes, slack 0"} and "no GPU here" in why_not["runner: hybrid"]
+        assert set(found) == {"processes, slack 0"} and "no GPU" in why_not["runner: hybrid"]
     _, why_not = runners(monkeypatch, "CartPole-v1", Here(2), why=runner_needs)
     assert "no convolution" in why_not["runner: hybrid"] and "not an Atari game" in why_not["runner: device"]
     assert tune._blocked("auto", "runner: device", "why")["promise"] == tune.ALIKE

@@ -52,7 +52,9 @@ class Policy:
 
 
 def load_config(run_dir: pathlib.Path, trust: bool = True) -> Config:
-    """The config with which a run was started; without `trust`, CheckpointError if its environment would import code."""
+    """The config with which a run was started; without `trust`, CheckpointError if its environment would import
+    code.
+    """
     path = run_dir / "config.json"
     if not path.is_file() and is_seeds(run_dir):
         raise CheckpointError(

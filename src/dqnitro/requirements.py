@@ -49,7 +49,7 @@ def needs_gpu(c: Config) -> str | None:
     import torch
 
     if not torch.cuda.is_available():
-        return "there is no GPU here that torch can use"
+        return "torch finds no GPU on this machine"
     return None if on_gpu(c) else f"the learner runs on {c.device}, not on a GPU"
 
 

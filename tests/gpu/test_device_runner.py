@@ -93,7 +93,9 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(changes, monkeypatch):
     assert first + numbers(more, 5) == expected
     torch.cuda.synchronize()
     assert torch.equal(whole.ring.frames, b.ring.frames) and torch.equal(whole.ring.action, b.ring.action)
-    rounding = float(b.report[UPDATES]) * b.config.learning_rate  # Adam turns the sign of a tiny gradient into a whole step
+    rounding = (
+        float(b.report[UPDATES]) * b.config.learning_rate
+    )  # Adam turns the sign of a tiny gradient into a whole step
     for x, y in zip(whole.learner.online.parameters(), b.learner.online.parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=rounding)
     for agent in (whole, a, b):

@@ -43,7 +43,7 @@ ON_GPU = (
     "all-on-gpu",
     "own-kernels",
 )  # promised for a learner on a GPU
-NO_GPU = "there is no GPU here that torch can use"
+NO_GPU = "torch finds no GPU on this machine"
 # Learning rungs only have to change the run, for which a small batch and a small layer are enough.
 SMALL = {"batch_size": 8, "hidden_units": 32, "first_fill_steps": 50, "max_steps": 62}
 # Pong has no lives, and clipping does not change its rewards. Double DQN differs only if the two networks disagree.

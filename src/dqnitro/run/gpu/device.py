@@ -95,7 +95,9 @@ class DeviceAgent(GpuAgent):
         ended = self.player.ended() & here
         self.score.add_(reward * here)
         self.length.add_(here)
-        place = torch.where(ended, self.report[ENDS].long() + ended.cumsum(0) - 1, self.most_ends).clamp(max=self.most_ends)
+        place = torch.where(ended, self.report[ENDS].long() + ended.cumsum(0) - 1, self.most_ends).clamp(
+            max=self.most_ends
+        )
         self.ends.index_copy_(0, place, torch.stack([self._numbers, self.score, self.length.float()], 1))
         self.score.masked_fill_(ended, 0)
         self.length.masked_fill_(ended, 0)
