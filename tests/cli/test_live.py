@@ -18,8 +18,10 @@ from terminals import stderr_to
 
 fakes_envs.register()
 SMALL = [
-    "dqnitro_test/Corridor-v0", "--recipe", "baseline", "--hidden-units", "16", "--batch-size", "8", "--first-fill-steps", "50",
-    "--replay-capacity", "400", "--n-envs", "2", "--no-video", "--stop-at", "1000", "--run-dir", "r", "--log-every-s", "0.01",
+    "dqnitro_test/Corridor-v0", "--recipe", "baseline", "--hidden-units", "16", "--batch-size", "8",
+    "--first-fill-steps", "50",
+    "--replay-capacity", "400", "--n-envs", "2", "--no-video", "--stop-at", "1000", "--run-dir", "r", "--log-every-s",
+    "0.01",
 ]  # fmt: skip
 
 

@@ -19,7 +19,8 @@ from dqnitro.parsing import mapping, number, read_object
 # These decide where and how fast a run computes, or when it ends, but not how many steps it needs.
 NOT_LEARNING = frozenset({
     "seed", "env_threads", "env_parts", "replay", "replay_device", "runner", "slack_steps", "device", "act_device",
-    "act_sync_updates", "torch_threads", "wrappers", "envs", "max_steps", "max_minutes", "checkpoint_every_s", "log_every_s",
+    "act_sync_updates", "torch_threads", "wrappers", "envs", "max_steps", "max_minutes", "checkpoint_every_s",
+    "log_every_s",
 })  # fmt: skip
 MOST_RUNS = 200  # earlier runs that are looked at: a file each
 RECORDS = pathlib.Path(__file__).with_name("solved.json")

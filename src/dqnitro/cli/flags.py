@@ -29,17 +29,21 @@ GROUPS = {
 }  # fmt: skip
 # What people type who know other trainers.
 ELSEWHERE = {
-    "--lr": ("--learning-rate",), "--alpha": ("--learning-rate",), "--gpu": ("--device cuda",), "--cuda": ("--device cuda",),
+    "--lr": ("--learning-rate",), "--alpha": ("--learning-rate",), "--gpu": ("--device cuda",),
+    "--cuda": ("--device cuda",),
     "--cpu": ("--device cpu",), "--eps": ("--epsilon", "--epsilon-start", "--epsilon-end", "--epsilon-decay-steps"),
     "--epsilon": ("--epsilon-start", "--epsilon-end", "--epsilon-decay-steps"),
     "--exploration-fraction": ("--epsilon-decay-steps",), "--batch": ("--batch-size",), "--bs": ("--batch-size",),
-    "--num-envs": ("--n-envs",), "--workers": ("--n-envs", "--env-threads"), "--threads": ("--torch-threads", "--env-threads"),
+    "--num-envs": ("--n-envs",), "--workers": ("--n-envs", "--env-threads"),
+    "--threads": ("--torch-threads", "--env-threads"),
     "--timesteps": ("--steps",), "--total-timesteps": ("--steps",), "--frames": ("--steps",), "--time": ("--minutes",),
-    "--buffer-size": ("--replay-capacity",), "--memory": ("--replay-capacity",), "--learning-starts": ("--first-fill-steps",),
+    "--buffer-size": ("--replay-capacity",), "--memory": ("--replay-capacity",),
+    "--learning-starts": ("--first-fill-steps",),
     "--train-freq": ("--steps-per-update",), "--target-update": ("--target-sync-steps",), "--discount": ("--gamma",),
     "--output": ("--out", "--run-dir"), "--name": ("--run-dir",), "--dir": ("--run-dir",), "--continue": ("--resume",),
     "--load": ("--resume",), "--per": ("--prioritized",), "--ddqn": ("--double",), "--c51": ("--categorical",),
-    "--verbose": ("--log-every",), "--silent": ("--quiet",), "--jsonl": ("--json-lines",), "--episodes": ("--games", "--eval-games"),
+    "--verbose": ("--log-every",), "--silent": ("--quiet",), "--jsonl": ("--json-lines",),
+    "--episodes": ("--games", "--eval-games"),
 }  # fmt: skip
 
 
