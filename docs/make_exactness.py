@@ -1,5 +1,6 @@
-"""Writes the table of games in docs/console.md from the recorded comparisons with ale-py: `python
-docs/make_exactness.py`.
+"""Writes the table of games in docs/console.md from the recorded comparisons with ale-py.
+
+Run it as `python docs/make_exactness.py`.
 """
 
 import json

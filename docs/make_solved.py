@@ -1,5 +1,6 @@
-"""Writes src/dqnitro/cli/solved.json, from which runs without a limit estimate their time: `python
-docs/make_solved.py`.
+"""Writes src/dqnitro/cli/solved.json, from which runs without a limit estimate their time.
+
+Run it as `python docs/make_solved.py`.
 """
 
 import json

@@ -17,9 +17,9 @@ Examples
   dqnitro runs
   dqnitro runs --root /data/runs --json
 
-States: solved, reached --steps, reached --minutes, stopped (Ctrl-C or SIGTERM), running, diverged (the loss became NaN),
-crashed (the process died without a result). All but running ones can be resumed if they have a checkpoint. With --json
-they are one word each (solved, steps, minutes, ...). Names are never shortened, through a pipe neither.
+States: solved, reached --steps, reached --minutes, stopped (Ctrl-C or SIGTERM), running, diverged (the loss became
+NaN), crashed (the process died without a result). All but running ones can be resumed if they have a checkpoint. With
+--json each state is one word (solved, steps, minutes, ...). Names are never shortened, not even through a pipe.
 Several seeds (`train --seeds`) have a row before their runs: median score and time, total steps and speed.
 """
 
