@@ -60,6 +60,24 @@ class Hungry(Corridor):
         raise MemoryError("no memory for another picture")
 
 
+class Moody(Corridor):
+    """A corridor that does what it is told in one step of a process, once: raise, hang, or return what is no number."""
+
+    steps, mood, at_step = 0, "", 0
+
+    def step(self, action):
+        Moody.steps += 1
+        obs, reward, done, late, info = super().step(action)
+        if Moody.steps == Moody.at_step:
+            if Moody.mood == "raise":
+                raise KeyError("the wrong door")
+            if Moody.mood == "hang":
+                time.sleep(3600)
+            reward = {"nan reward": float("nan"), "no reward": None}.get(Moody.mood, reward)
+            obs = {"nan": np.full_like(obs, np.nan), "no observation": None, "inf": obs + np.inf}.get(Moody.mood, obs)
+        return obs, reward, done, late, info
+
+
 class Catch(gym.Env):
     """A pixel falls through a picture of 16x16; a paddle at the bottom has to be under it. Scores -1 or +1 a game."""
 
@@ -88,7 +106,8 @@ class Catch(gym.Env):
 
 
 def register() -> None:
-    for name, kind in (("Corridor-v0", Corridor), ("Catch-v0", Catch), ("Stuck-v0", Stuck), ("Hungry-v0", Hungry)):
+    for name, kind in (("Corridor-v0", Corridor), ("Catch-v0", Catch), ("Stuck-v0", Stuck), ("Hungry-v0", Hungry),
+                       ("Moody-v0", Moody)):  # fmt: skip
         if f"dqnitro_test/{name}" not in gym.registry:
             gym.register(f"dqnitro_test/{name}", entry_point=kind)
 

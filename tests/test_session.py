@@ -5,18 +5,21 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import pytest
 import torch
 
 import fakes_envs
-from dqnitro import checkpoint
+from dqnitro import checkpoint, signals
 from dqnitro.cli import main
 from dqnitro.config import Config
-from dqnitro.errors import CheckpointError, ConfigError, DivergedError, StorageError
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError, EnvFailed, StorageError
 from dqnitro.files import sealed
 from dqnitro.play import load_config, score
 from dqnitro.read_run import read_run
@@ -202,17 +205,14 @@ def test_a_bad_checkpoint_gets_one_clear_line_and_nothing_is_overwritten(kind, s
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 
 
-# A way into a record, and what may be found there: of a manifest that was edited, or of an older version without a
-# checksum.
+# A way into a record, and what may be found there, if the manifest was edited or is an older one without a checksum.
 RECORDS = [
     (("clock",), 5), (("clock", "steps"), -1), (("clock", "steps"), "60"), (("clock", "updates"), None),
-    (("clock", "syncs"), 1.5),
-    (("tally",), []), (("tally", "wall_s"), "x"), (("tally", "scores"), 3), (("tally", "scores"), ["x"]),
-    (("tally", "games"), {}),
-    (("tally", "avg_loss"), "x"), (("metrics_bytes",), None), (("metrics_bytes",), -5), (("metrics_bytes",), 1e300),
-    (("phases",), 7), (("phases", "act"), "x"), (("rng_act",), {}), (("rng_act", "state"), 5),
-    (("rng_replay", "bit_generator"), "MT19937"),
-    (("config",), []), (("config", "n_envs"), "3"), (("config", "wrappers"), 5), (("files",), 5),
+    (("clock", "syncs"), 1.5), (("tally",), []), (("tally", "wall_s"), "x"), (("tally", "scores"), 3),
+    (("tally", "scores"), ["x"]), (("tally", "games"), {}), (("tally", "avg_loss"), "x"), (("metrics_bytes",), None),
+    (("metrics_bytes",), -5), (("metrics_bytes",), 1e300), (("phases",), 7), (("phases", "act"), "x"),
+    (("rng_act",), {}), (("rng_act", "state"), 5), (("rng_replay", "bit_generator"), "MT19937"), (("config",), []),
+    (("config", "n_envs"), "3"), (("config", "wrappers"), 5), (("files",), 5),
     (("files",), {"learner.safetensors": 5}), (("format",), "2"), (("format",), None),
 ]  # fmt: skip
 GONE = object()
@@ -448,3 +448,82 @@ def test_a_run_from_a_stranger_imports_nothing_without_trust(stored, tmp_path, m
     assert resume(run, max_steps=100, trust=True).steps >= 100
     assert resume(run, max_steps=150).steps >= 150, "the module is imported by now"
     monkeypatch.delitem(sys.modules, "stranger")
+
+
+# -- environments that fail
+
+MOODY = CORRIDOR.replace(env_id="dqnitro_test/Moody-v0", max_steps=240)
+SAID = {
+    "raise": r"KeyError: 'the wrong door' at .*fakes_envs.py:\d+, `raise KeyError",
+    "nan reward": r"environment \d returned the reward nan in step \d+",
+    "no reward": "the environment's reward must be a number, got None",
+    "nan": r"environment \d returned an observation with nan in it, in step \d+",
+    "inf": r"environment \d returned an observation with inf in it",
+    "no observation": "the environment's observation is None",
+}
+
+
+@pytest.fixture
+def mood(monkeypatch):
+    def be(name: str, at_step: int) -> None:
+        for key, value in (("steps", 0), ("mood", name), ("at_step", at_step)):
+            monkeypatch.setattr(fakes_envs.Moody, key, value)
+
+    return be
+
+
+@pytest.mark.parametrize("changes", [{}, {"wrappers": ("no-grad", "one-pass-acting")}], ids=["plain", "one pass"])
+@pytest.mark.parametrize("kind", SAID)
+def test_an_environment_that_fails_is_named_and_the_run_goes_on_once_it_is_repaired(kind, changes, mood, tmp_path):
+    if changes and kind != "raise":
+        pytest.skip("the failure itself is the same with other updates: one kind is enough")
+    config = MOODY.replace(**changes)
+    mood("", 0)
+    whole = train(config)
+    mood(kind, 161)  # the second of three environments
+    with pytest.raises(EnvFailed, match=SAID[kind]) as e:
+        train(config, tmp_path / "run")
+    assert "\n" not in str(e.value) and e.value.exit_code == 5
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "crashed"
+    mood("", 0)
+    same_run(whole, resume(tmp_path / "run"))
+
+
+def test_the_first_ctrl_c_in_a_step_that_hangs_saves_the_run(mood, tmp_path, monkeypatch):
+    monkeypatch.setattr(signals, "PATIENCE_S", 0.2)
+    mood("", 0)
+    whole = train(MOODY)
+    mood("hang", 161)
+
+    def press():
+        while fakes_envs.Moody.steps < 161:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    stopped = train(MOODY, tmp_path / "run")
+    assert stopped.ended == "SIGINT" and 100 < stopped.steps < 161
+    mood("", 0)
+    same_run(whole, resume(tmp_path / "run"))
+
+
+def test_a_finished_run_that_is_resumed_has_its_last_line_once(tmp_path):
+    config = CORRIDOR.replace(max_steps=150)
+    train(config, tmp_path / "run")
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
+    resume(tmp_path / "run")
+    resume(tmp_path / "run")
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
+
+
+def test_what_killed_processes_left_half_written_is_cleaned_up(stored, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left = [run / f".model.safetensors.{gone.pid}", run / f".{gone.pid}.game.mp4", run / f".summary.json.{gone.pid}"]
+    mine = run / f".page.html.{os.getpid()}"
+    for path in (*left, mine):
+        path.write_bytes(b"half")
+    resume(run, max_steps=100)
+    assert not any(path.exists() for path in left) and mine.exists()

@@ -101,6 +101,11 @@ class Config:
         "runner processes: how many steps acting may run ahead of learning, rounded down to whole vector steps "
         "(0: identical to inline; with one-pass-acting identical up to rounding)",
     )
+    player_timeout_s: float = _doc(
+        300.0,
+        "runner processes: a vector step that takes longer than this many seconds counts as hung, and the player is "
+        "started again (0: never)",
+    )
     device: str = _doc("cpu", "where learning runs: cpu, cuda, or auto")
     act_device: str = _doc(
         "same", "where actions are chosen: same (as device), or cpu, cuda, cuda:1 with a copy of the network"
@@ -168,8 +173,8 @@ AT_LEAST: dict[str, float] = {
     "adam_epsilon": 0, "gamma": 0, "batch_size": 1, "n_step": 1, "grad_clip": 0, "target_sync_steps": 1,
     "first_fill_steps": 0, "epsilon_start": 0, "epsilon_end": 0, "epsilon_decay_steps": 0,
     "replay_capacity": 1, "priority_alpha": 0, "priority_beta": 0, "priority_beta_steps": 0,
-    "slack_steps": 0, "torch_threads": 0, "act_sync_updates": 1, "max_steps": 0, "max_minutes": 0,
-    "checkpoint_every_s": 0, "log_every_s": 0, "seed": 0,
+    "slack_steps": 0, "player_timeout_s": 0, "torch_threads": 0, "act_sync_updates": 1, "max_steps": 0,
+    "max_minutes": 0, "checkpoint_every_s": 0, "log_every_s": 0, "seed": 0,
 }  # fmt: skip
 AT_MOST: dict[str, float] = {
     "sticky_actions": 1, "gamma": 1, "epsilon_start": 1, "epsilon_end": 1, "priority_alpha": 1, "priority_beta": 1,

@@ -46,3 +46,14 @@ class PlayerDied(Exception):
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(" ".join(message.split()))
         self.trace = trace  # the player's own traceback, if it could still send one
+
+
+class EnvFailed(Exception):
+    """An environment raised an exception, or returned what is no number. A run that had begun was saved first."""
+
+    exit_code = 5
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        message = " ".join(message.split())
+        super().__init__(f"the environment failed: {message}; hint: repair it; --resume continues a run that had begun")
+        self.trace = trace  # of the environment's own exception

@@ -205,6 +205,11 @@ class Tally:
         for sink in self._sinks:
             sink.loss(value, self.avg_loss, self.wall_s, tick.steps, tick.updates)
 
+    def last_snapshot(self, epsilon: float) -> None:
+        """At the end of a run, unless there is one of this very step: a finished run that is resumed ends at once."""
+        if self._mark[1] != self._agent.clock.steps:
+            self.take_snapshot(epsilon)
+
     def take_snapshot(self, epsilon: float) -> Snapshot:
         a = self._agent
         now = (self.wall_s, a.clock.steps, a.clock.updates, dict(a.phases.seconds))

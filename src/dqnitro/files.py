@@ -91,9 +91,7 @@ def sealed(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def seal_holds(data: dict[str, Any]) -> bool:
-    """Whether an object is as it was written. One without a checksum, of an older version, cannot be checked and counts
-    as whole.
-    """
+    """Whether an object is as it was written. One of an older version, without a checksum, counts as whole."""
     return SEAL not in data or data[SEAL] == _checksum({k: v for k, v in data.items() if k != SEAL})
 
 
@@ -123,6 +121,21 @@ def now_text() -> str:
 def file_stem(env_id: str) -> str:
     """The name of a game or environment, safe for a file name."""
     return "".join(ch if ch.isalnum() or ch in "_-" else "-" for ch in env_id)
+
+
+def remove_temporaries(folder: pathlib.Path) -> None:
+    """Delete what processes that are gone left half written (`replacing`)."""
+    for path in folder.glob(".*"):
+        named = re.fullmatch(r"\.(?:.+\.(\d+)|(\d+)\..+)", path.name)
+        if named and not _is_alive(int(named[1] or named[2])):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _is_alive(pid: int) -> bool:
+    import psutil
+
+    return psutil.pid_exists(pid)
 
 
 LOCK = ".lock"  # the file of a run folder that the process which trains it holds

@@ -52,9 +52,7 @@ class Policy:
 
 
 def load_config(run_dir: pathlib.Path, trust: bool = True) -> Config:
-    """The config with which a run was started; without `trust`, CheckpointError if its environment would import
-    code.
-    """
+    """The config with which a run was started. Without `trust`, one whose environment would import code is refused."""
     path = run_dir / "config.json"
     if not path.is_file() and is_seeds(run_dir):
         raise CheckpointError(

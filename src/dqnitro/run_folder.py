@@ -16,6 +16,7 @@ from dqnitro.files import (
     file_stem,
     is_locked,
     now_text,
+    remove_temporaries,
     seal_holds,
     sealed,
     storage_error,
@@ -88,6 +89,7 @@ class RunFolder:
                 f"{self.path} is being trained by another process (number {pid})", "stop that one first"
             )
         self._lock = file
+        remove_temporaries(self.path)
 
     def unlock(self) -> None:
         if self._lock is not None:

@@ -1,5 +1,4 @@
-"""The record of a checkpoint, checked: types and ranges of everything in a manifest, before a run uses or writes
-anything.
+"""The record of a checkpoint: all that a manifest says, checked before a run uses or writes anything.
 
 A checksum catches what a disk does to a manifest. This catches the rest: manifests of older versions, which have none,
 and those that were edited.

@@ -17,21 +17,22 @@ from dqnitro.agent import Agent, Tick
 from dqnitro.clock import Every
 from dqnitro.config import Config
 from dqnitro.envs.names import check_trust
-from dqnitro.errors import CheckpointError, ConfigError, DivergedError, PlayerDied, StorageError
+from dqnitro.errors import CheckpointError, ConfigError, DivergedError, EnvFailed, PlayerDied, StorageError
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
 from dqnitro.files import now_text
 from dqnitro.run import make_run
 from dqnitro.run_folder import RunFolder
 from dqnitro.saved_record import check_record
-from dqnitro.signals import Signals
+from dqnitro.signals import Interrupted, Signals, starting
 
-LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s")  # may change on resume
-EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "SIGINT": 130, "SIGTERM": 143}
+# may change on resume
+LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s")
+EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. `ended` is solved, steps, minutes, SIGINT or SIGTERM."""
+    """How a run ended. `ended` is solved, steps, minutes, SIGINT, SIGTERM or SIGHUP."""
 
     ended: str
     config: Config
@@ -75,12 +76,13 @@ def train(
     """
     started = time.perf_counter()
     folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
-    try:
-        agent, ticks = make_run(config)
-    except BaseException:
-        if folder:
-            folder.discard()
-        raise
+    discard = folder.discard if folder else lambda: None
+    with starting(discard):
+        try:
+            agent, ticks = make_run(config)
+        except BaseException:
+            discard()
+            raise
     try:
         return _run(agent, ticks, folder, sinks, started, None)
     finally:
@@ -121,10 +123,12 @@ def _resume(
     sinks: Sequence[Sink],
     started: float,
 ) -> Result:
-    agent, ticks = make_run(config)
+    with starting():
+        agent, ticks = make_run(config)
     try:
         try:
-            agent.set_state(arrays, manifest)
+            with starting():  # games are played again up to where they were
+                agent.set_state(arrays, manifest)
         except (LookupError, ValueError, RuntimeError, TypeError, AttributeError, ArithmeticError, AssertionError) as e:
             raise CheckpointError(
                 f"{folder.path}: the checkpoint does not fit its config ({type(e).__name__}: {e})"
@@ -175,15 +179,18 @@ def _run(
         save_weights(agent, folder.path)
 
     try:
-        ended = _consume(agent, ticks, tally, wall_before, save)
-        result = _result(ended, agent, tally, folder, startup_s)
-        tally.take_snapshot(agent.clock.epsilon())
-        save()
-    except (DivergedError, PlayerDied) as e:
-        save()
-        if folder:
-            folder.write_summary("diverged" if isinstance(e, DivergedError) else "crashed", env_id=agent.config.env_id)
-        raise
+        with Signals().installed() as signals:
+            try:
+                ended = _consume(agent, ticks, tally, wall_before, save, signals)
+                result = _result(ended, agent, tally, folder, startup_s)
+                tally.last_snapshot(agent.clock.epsilon())
+                save()
+            except (DivergedError, PlayerDied, EnvFailed) as e:
+                save()
+                if folder:
+                    state = "diverged" if isinstance(e, DivergedError) else "crashed"
+                    folder.write_summary(state, env_id=agent.config.env_id)
+                raise
     except StorageError:
         if folder:
             with contextlib.suppress(
@@ -199,14 +206,14 @@ def _run(
     return result
 
 
-def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any) -> str:
+def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any, signals: Signals) -> str:
     """Follow the loop until a limit or a signal ends it; returns which one."""
     c = agent.config
     autosave = Every(c.checkpoint_every_s)
     deadline = wall_before + c.max_minutes * 60 if c.max_minutes else math.inf
     if c.max_steps and agent.clock.steps >= c.max_steps:
         return "steps"
-    with Signals().installed() as signals:
+    try:
         for tick in ticks:
             tally.on_tick(tick)
             if signals.caught:
@@ -219,6 +226,8 @@ def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: flo
                 return "minutes"
             if autosave.due():
                 save()
+    except Interrupted:  # in a step that did not end; it can be saved as it was before that step
+        return signals.caught or "SIGINT"
     raise AssertionError("the loop is endless")
 
 

@@ -9,17 +9,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections import deque
 
 import psutil
 import pytest
 import torch
 
 import fakes_envs
-from dqnitro import checkpoint
+from dqnitro import checkpoint, signals
 from dqnitro.config import Config
 from dqnitro.errors import PlayerDied
 from dqnitro.run import make_run
-from dqnitro.run.processes import remote
+from dqnitro.run.processes import remote, watchdog
+from dqnitro.run.processes.spawn import exit_text
 from dqnitro.session import resume, train
 from fakes_player import in_threads
 
@@ -110,6 +112,75 @@ def test_an_exception_in_a_users_environment_arrives_with_its_traceback(monkeypa
     assert "in eat_everything" in e.value.trace and "in eat_everything" in capfd.readouterr().err
     assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] == 4, "two steps of two environments are saved"
     assert not players(family(os.getpid()))
+
+
+def test_a_player_that_was_stopped_is_revived_or_saved_at_the_first_ctrl_c(monkeypatch, capfd):
+    """And whichever it is, the run is the run without the accident."""
+    config = CATCH.replace(envs="gym-sync", runner="processes", slack_steps=4, torch_threads=1)
+    agent, ticks = make_run(config)
+    begun = [agent.envs.pid]
+    try:
+        for _ in range(20):
+            next(ticks)
+        monkeypatch.setattr(watchdog, "STOPPED_S", 1.0)
+        os.kill(agent.envs.pid, signal.SIGSTOP)
+        for _ in range(20):
+            next(ticks)
+        begun.append(agent.envs.pid)
+        assert agent.envs.restarts == 1 and gone(begun[:1])
+        assert (
+            f"the player process hung (process {begun[0]} was stopped for 1 s); starting it" in capfd.readouterr().err
+        )
+        monkeypatch.setattr(watchdog, "STOPPED_S", 1e9)
+        monkeypatch.setattr(signals, "PATIENCE_S", 0.2)
+        os.kill(agent.envs.pid, signal.SIGSTOP)
+        with signals.Signals().installed() as caught:
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(signals.Interrupted):
+                deque(ticks, maxlen=0)
+        assert caught.caught == "SIGTERM"
+        arrays, record = agent.get_state()
+        assert "permits" in arrays["envs"], "steps that were permitted are still to be played"
+        steps = agent.clock.steps
+    finally:
+        agent.close()
+    assert gone(begun)
+    in_threads(monkeypatch)
+    twins = []
+    for state in (None, (arrays, record)):
+        agent, ticks = make_run(config)
+        if state:
+            agent.set_state(*state)
+            assert agent.clock.steps == steps >= 80
+        while agent.clock.steps < 160:
+            next(ticks)
+        twins.append(agent)
+        agent.close()
+    assert twins[0].clock.updates == twins[1].clock.updates > 50
+    pairs = zip(twins[0].learner.online.parameters(), twins[1].learner.online.parameters(), strict=True)
+    assert all(torch.equal(x, y) for x, y in pairs)
+
+
+def test_a_step_that_does_not_end_is_mentioned_and_given_up_at_its_limit(monkeypatch, capfd):
+    state = "sleeping"
+    monkeypatch.setattr(watchdog, "process_state", lambda pid: state)
+    playing = watchdog.Watchdog(77, 60.0, playing=True)
+    told = [playing.waited(0.25) for _ in range(4 * 60)]
+    assert set(told[:-1]) == {None} and "took longer than --player-timeout-s 60" in told[-1]
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "process 77 has been in one vector step for 10 s (sleeping); it is started again after 60 s" in line
+    patient = watchdog.Watchdog(77, 0.0, playing=True)
+    assert {patient.waited(1.0) for _ in range(10_000)} == {None}, "0 is no limit"
+    starting = watchdog.Watchdog(77, 60.0, playing=False)
+    assert {starting.waited(1.0) for _ in range(10_000)} == {None}, "a console may be compiled"
+    state = "stopped"
+    stopped = watchdog.Watchdog(77, 0.0, playing=False)
+    assert [stopped.waited(1.0) for _ in range(8)][-1] == "process 77 was stopped for 8 s"
+
+
+def test_the_end_of_a_player_has_a_name_whatever_the_signal():
+    assert exit_text(-9) == "signal SIGKILL" and exit_text(3) == "exit code 3"
+    assert exit_text(-37) == "signal 37", "a real-time signal has none"
 
 
 @pytest.mark.gpu

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.2
 SHOW_EVERY_S = 1.0
+STOPPED_EVERY_S = 5.0
 STATES = {
     "solved": "solved", "steps": "at --steps", "minutes": "at --minutes", "stopped": "stopped", "diverged": "diverged",
-    "crashed": "player died", "failed": "failed", "waiting": "waiting", "running": "running",
+    "crashed": "crashed", "failed": "failed", "waiting": "waiting", "running": "running",
 }  # fmt: skip
 
 
@@ -152,9 +153,16 @@ def _follow(team: Team, folder: SeedsFolder, show: Display) -> tuple[str | None,
 
 def _watch(team: Team, folder: SeedsFolder, show: Display, signals: Signals) -> str | None:
     """Start seeds and show how they stand until all have ended; the first signal is passed on to them and returned."""
-    stopped = None
+    stopped, looked = None, time.monotonic()
+    told: set[int] = set()
     while not team.over:
         ended = team.poll()
+        if time.monotonic() - looked >= STOPPED_EVERY_S:
+            looked = time.monotonic()
+            held = {m.process.pid: m.seed for m in team.stopped()}
+            for pid in held.keys() - told:
+                note(f"seed {held[pid]} waits: its process was stopped; hint: `kill -CONT {pid}` lets it go on")
+            told = set(held)
         if signals.caught and not stopped:
             stopped = signals.caught
             note("stopping: every seed saves first; a second signal ends them at once")

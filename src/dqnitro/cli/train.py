@@ -34,8 +34,8 @@ Examples
   nohup dqnitro train pong > pong.log 2>&1 &           elsewhere than on a terminal: a line a minute
   dqnitro train pong --json-lines --log-every 5 | ...  for machines: a JSON object every 5 s
 
-Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 130 Ctrl-C, 143 SIGTERM (all but 2 leave a
-checkpoint).
+Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment failed, 129 SIGHUP,
+130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
 With --seeds a seed that fails does not stop the others; its exit code is returned once all have ended.
 """
 
@@ -162,6 +162,7 @@ ENDED = {
     "minutes": "stopped by --minutes after",
     "SIGINT": "stopped by Ctrl-C after",
     "SIGTERM": "stopped by SIGTERM after",
+    "SIGHUP": "stopped by SIGHUP after",
 }
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
-from dqnitro.errors import CheckpointError
+from dqnitro.errors import CheckpointError, EnvFailed
+from dqnitro.signals import WAIT
 
 
 def episode_seed(run_seed: int, env: int, game: int) -> int:
@@ -99,8 +100,10 @@ class Games:
         if self._sent is None:
             raise RuntimeError("recv comes after send")
         actions, self._sent = self._sent, None
-        out = self.engine.recv()
+        with WAIT:
+            out = self.engine.recv()
         reset = self._reset_next
+        self._check_numbers(out, reset)
         self._record(actions, reset)
         reward = np.where(reset, 0.0, out.reward)
         self._score += reward
@@ -113,6 +116,21 @@ class Games:
             reward = np.clip(reward, -1.0, 1.0)
         self._reset_next, self._obs = ended, out.obs
         return Step(out.obs, reward.astype(np.float32), terminated, truncated & ~terminated, reset, ends)
+
+    def _check_numbers(self, out: Outcome, reset: np.ndarray) -> None:
+        """Before anything is counted: what is not a number would show much later, as a loss that diverged."""
+        if not np.isfinite(out.reward).all():  # 2 microseconds
+            for i in np.flatnonzero(~np.isfinite(out.reward) & ~reset):
+                raise EnvFailed(f"environment {i} returned the reward {out.reward[i]} in step {self._steps[i] + 1}")
+        self._check_obs(out.obs)
+
+    def _check_obs(self, obs: np.ndarray) -> None:
+        if self.spec.obs_dtype.kind == "f" and not np.isfinite(obs).all():
+            for i in np.flatnonzero(~np.isfinite(obs.reshape(len(obs), -1)).all(1)):
+                bad = obs[i][~np.isfinite(obs[i])].reshape(-1)[0]
+                raise EnvFailed(
+                    f"environment {i} returned an observation with {bad} in it, in step {self._steps[i] + 1}"
+                )
 
     def _record(self, actions: np.ndarray, reset: np.ndarray) -> None:
         if reset.any():
@@ -165,6 +183,7 @@ class Games:
             self._sent = None
             self.engine.recv()
         self._obs = self.engine.begin(games, actions)
+        self._check_obs(self._obs)
         self._game = games
         self._score[:], self._steps[:], self._reset_next[:] = 0.0, 0, False
         return self._obs

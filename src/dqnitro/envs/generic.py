@@ -155,6 +155,11 @@ class Watched(gym.Wrapper):
             self.on_frame(frame)
 
 
+def _check_there(observation: Any) -> None:
+    if observation is None:
+        raise TypeError("the environment's observation is None")
+
+
 class FlatFloats(gym.ObservationWrapper):
     """Vectors: a Box is flattened to float32, a Discrete observation becomes one-hot."""
 
@@ -166,6 +171,7 @@ class FlatFloats(gym.ObservationWrapper):
         self.observation_space = Box(-np.inf, np.inf, (self.size,), np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
+        _check_there(observation)
         if self.start is None:
             return np.asarray(observation, np.float32).reshape(self.size)
         out = np.zeros(self.size, np.float32)
@@ -191,7 +197,10 @@ class Grey(gym.ObservationWrapper):
     def observation(self, observation: Any) -> np.ndarray:
         import cv2
 
+        _check_there(observation)
         image = np.asarray(observation)
+        if image.dtype.kind == "f" and not np.isfinite(image).all():
+            raise ValueError("the environment's image has pixels that are not finite numbers")
         if image.dtype != np.uint8 or self.scale != 1.0:
             image = np.rint((image - self.low) * self.scale).clip(0, 255).astype(np.uint8)
         if self.axis == 0:

@@ -34,10 +34,9 @@ def atari_game(env_id: str) -> str | None:
 
 
 def check_trust(env_id: str, trust: bool) -> None:
-    """Refuse the environment of a stored run if that would import code that the user has not named: the files may be a
-    stranger's.
+    """Refuse the environment of a stored run if that would import code that the user has not named.
 
-    A module that is already imported runs no code by being imported again.
+    The files may be a stranger's. A module that is already imported runs no code by being imported again.
     """
     module = env_id.partition(":")[0] if ":" in env_id else ""
     if module and not trust and module not in sys.modules:

@@ -60,6 +60,8 @@ def as_number(reward: Any) -> float:
     """Rewards may be ints, NumPy numbers and arrays of one element; anything else is an error of the environment."""
     if isinstance(reward, float | int):
         return float(reward)
+    if reward is None:
+        raise TypeError("the environment's reward must be a number, got None")
     array = np.asarray(reward, np.float64)
     if array.size != 1:
         raise ValueError(f"the environment's reward must be one number, got {reward!r}")

@@ -21,7 +21,7 @@ from dqnitro.host import usable_cores
 from dqnitro.lab.interleave import interleave, threads_put_back
 from dqnitro.ladder import fitted
 from dqnitro.run import make_run
-from dqnitro.signals import Signals
+from dqnitro.signals import Interrupted, Signals
 
 FILL_STEPS = 500  # enough to sample from
 CAPACITY = 5_000  # transitions; a replay's size changes its memory, hardly its speed, and every racer keeps its own
@@ -238,7 +238,7 @@ class Race:
         self.rates = {name: [] for name in self.racers}
         turns = {name: functools.partial(self._turn, name) for name in self.racers}
         done: dict[str, float] = {}
-        with Signals().installed() as signals:
+        with Signals().installed() as signals, contextlib.suppress(Interrupted):
             for r, name, rate in interleave(turns, rounds, seconds):
                 if signals.caught:
                     self.interrupted = signals.caught
@@ -253,6 +253,7 @@ class Race:
                 done = {}
                 if r + 1 >= fewest and self.left_s() < count * seconds:
                     break
+        self.interrupted = self.interrupted or signals.caught
         if self.interrupted and not self.rounds:
             raise KeyboardInterrupt
         return self.rates

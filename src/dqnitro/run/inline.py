@@ -18,7 +18,8 @@ from dqnitro.agent import Phases, State, Tick
 from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, Step
-from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.envs.failures import env_failure
+from dqnitro.errors import ConfigError, DivergedError, EnvFailed
 from dqnitro.learn.learner import Learner
 from dqnitro.learn.transforms import chosen
 from dqnitro.process_setup import keep_freed_memory
@@ -41,6 +42,9 @@ class InlineAgent:
     rng_replay: np.random.Generator
     obs: np.ndarray
     pending: np.ndarray  # bool: this environment resets in the next tick, whatever its action is
+    doing: np.ndarray | None = (
+        None  # actions of a vector step that is under way: a step that failed is repeated with them
+    )
     phases: Phases = field(default_factory=Phases)
 
     def choose_actions(self) -> np.ndarray:
@@ -57,6 +61,8 @@ class InlineAgent:
             "envs": self.envs.get_state(),
             "agent": {"obs": self.obs, "pending": self.pending, "torch_rng": torch.get_rng_state().numpy()},
         }
+        if self.doing is not None:
+            arrays["agent"] = {**arrays["agent"], "doing": self.doing}
         record = {
             "clock": self.clock.get_state(),
             "rng_act": json.loads(json.dumps(self.rng_act.bit_generator.state)),
@@ -69,8 +75,10 @@ class InlineAgent:
         """The inverse of `get_state`."""
         self.learner.set_state({k: torch.from_numpy(np.array(v)) for k, v in arrays["learner"].items()})
         self.replay.set_state(arrays["replay"])
-        self.obs = self.envs.set_state(arrays["envs"])
-        self.pending = np.array(arrays["agent"]["pending"])
+        self.obs = played(self.envs.set_state, arrays["envs"])
+        self.pending = np.array(arrays["agent"]["pending"], bool).reshape(self.config.n_envs)
+        doing = arrays["agent"].get("doing")
+        self.doing = None if doing is None else np.array(doing, np.int64).reshape(self.config.n_envs)
         torch.set_rng_state(torch.from_numpy(np.array(arrays["agent"]["torch_rng"])))
         self.clock.set_state(record["clock"])
         self.rng_act.bit_generator.state = record["rng_act"]
@@ -79,6 +87,14 @@ class InlineAgent:
 
     def close(self) -> None:
         self.envs.close()
+
+
+def played(play: Callable[..., Any], *args: Any) -> Any:
+    """What environments do. An exception of theirs is told as such."""
+    try:
+        return play(*args)
+    except Exception as e:
+        raise env_failure(e) from e
 
 
 def choose_actions(
@@ -140,6 +156,7 @@ def learn_owed(a: InlineAgent, begun: Sample | None = None) -> tuple[Tensor | No
 
 def remember(a: InlineAgent, actions: np.ndarray, step: Step) -> None:
     """Take a finished vector step into the replay and the clock."""
+    a.doing = None
     a.replay.add(actions, step)
     a.obs = step.obs_t
     a.pending = np.zeros_like(a.pending)
@@ -154,13 +171,20 @@ def loop(agent: InlineAgent) -> Iterator[Tick]:
     while True:
         phases.begin()
         epsilon = clock.epsilon()
-        begun = begin_update(a)
-        actions = a.choose_actions()
+        begun = None
+        if a.doing is None:  # else a step that failed, or that was broken off, is repeated: its updates were made
+            begun = begin_update(a)
+            a.doing = a.choose_actions()
+        actions = a.doing
         phases.end("act")
-        a.envs.send(actions)
+        try:
+            played(a.envs.send, actions)
+        except EnvFailed:
+            learn_owed(a, begun)  # their sample is drawn: the run is saved as of after them
+            raise
         phases.end("env")
         loss, diverged = learn_owed(a, begun)
-        step = a.envs.recv()
+        step = played(a.envs.recv)
         phases.end("env")
         remember(a, actions, step)
         if diverged:
@@ -191,7 +215,7 @@ def make_agent(config: Config, envs: Envs | None = None) -> InlineAgent:
         learner = Learner(config, envs.spec, device)
         replay = make_replay(config, envs.spec, device, learner.parts.channels_last)
         learner.warm_up(envs.spec, config.batch_size)
-        obs = envs.reset()
+        obs = played(envs.reset)
         replay.start(obs)
     except BaseException:
         envs.close()

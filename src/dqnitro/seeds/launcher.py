@@ -73,6 +73,20 @@ class Team:
         self.waiting = []
         for seed in self.running:
             self.members[seed].process.send_signal(number)
+            if hasattr(signal, "SIGCONT"):
+                self.members[seed].process.send_signal(signal.SIGCONT)  # one that was stopped could not answer
+
+    def stopped(self) -> list[Member]:
+        """Members that were stopped (SIGSTOP) and wait for ever."""
+        import psutil
+
+        def is_stopped(member: Member) -> bool:
+            try:
+                return psutil.Process(member.process.pid).status() == psutil.STATUS_STOPPED
+            except psutil.Error:
+                return False
+
+        return [self.members[seed] for seed in self.running if is_stopped(self.members[seed])]
 
     def close(self) -> None:
         """Stop all processes that still run; they have a minute to save."""

@@ -31,6 +31,7 @@ from dqnitro.learn.transforms import wrap
 from dqnitro.run.build import make_clock, make_generators
 from dqnitro.run.inline import choose_actions
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
+from dqnitro.signals import NUMBERS
 
 # Messages are one letter and, where there is more to say, bytes behind it.
 HELLO, MEMORY, BEGIN, PERMIT, DONE, STATE, STOP, REFUSED, CRASHED = b"h", b"m", b"b", b"p", b"d", b"s", b"x", b"r", b"c"
@@ -216,11 +217,11 @@ def _confess(conn: Connection, e: BaseException) -> None:
 
 def _settle(order: Order, conn: Connection) -> None:
     """Be a good child: no signals, a fair share of the cores, and no life after the trainer's."""
-    # Ctrl-C and a service manager's SIGTERM reach every process of the run; only the trainer answers, and needs the
-    # player to save.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+    # Ctrl-C, the end of a terminal and a service manager's SIGTERM reach every process of the run; only the trainer
+    # answers, and needs the player to save.
+    for number in NUMBERS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, set(NUMBERS))
     # Workers that an environment forks would hold the pipe open, and the trainer would not see the player's death.
     os.register_at_fork(after_in_child=conn.close)
     torch.set_num_threads(order.threads)

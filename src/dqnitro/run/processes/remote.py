@@ -22,6 +22,7 @@ from multiprocessing import util
 from typing import Any
 
 import numpy as np
+import torch
 
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, Step
@@ -31,6 +32,8 @@ from dqnitro.run.build import make_generators
 from dqnitro.run.processes import player as child
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 from dqnitro.run.processes.spawn import check_memory, exit_text, gym_spec, quiet_birth
+from dqnitro.run.processes.watchdog import Watchdog
+from dqnitro.signals import WAIT, Interrupted
 
 POLL_S = 0.25  # how often a trainer that waits looks whether the player lives
 CLOSE_S = 2.0  # what a player in the middle of a step gets to finish it
@@ -42,9 +45,9 @@ GUARD = "a script that trains at its top level needs `if __name__ == '__main__':
 class _Gone(Exception):
     """The player is no more."""
 
-    def __init__(self, why: str, trace: str = "") -> None:
+    def __init__(self, why: str, trace: str = "", what: str = "died") -> None:
         super().__init__(why)
-        self.trace = trace
+        self.trace, self.what = trace, what
 
 
 class RemotePlayer:
@@ -122,13 +125,23 @@ class RemotePlayer:
             process.start()
         return process
 
-    def _receive(self) -> tuple[bytes, bytes]:
-        """The player's next message; _Gone within POLL_S of its death."""
+    def _receive(self, playing: bool = False) -> tuple[bytes, bytes]:
+        """The player's next message; _Gone within POLL_S of its death, and when it hangs.
+
+        A wait that a signal breaks off ends the player: it is saved as of its last finished step.
+        """
+        watchdog = Watchdog(self._process.pid, self._config.player_timeout_s, playing)
         try:
-            while not self._conn.poll(POLL_S):
+            while not self._poll():
                 if self._process.exitcode is not None and not self._conn.poll(0):
                     raise EOFError
+                if why := watchdog.waited(POLL_S):
+                    self._bury()
+                    raise _Gone(why, what="hung")
             message = self._conn.recv_bytes()
+        except Interrupted:
+            self._bury()
+            raise
         except (EOFError, OSError):
             self._bury()
             raise _Gone(f"it ended with {exit_text(self._process.exitcode)}") from None
@@ -139,8 +152,13 @@ class RemotePlayer:
             raise pickle.loads(body)
         if kind == child.CRASHED:
             trace = pickle.loads(body)
-            raise _Gone(trace.strip().splitlines()[-1], trace)
+            last = trace.strip().splitlines()[-1]
+            raise _Gone(last.removeprefix("dqnitro.errors.EnvFailed: ").partition("; hint: ")[0], trace)
         return kind, body
+
+    def _poll(self) -> bool:
+        with WAIT:
+            return self._conn.poll(POLL_S)
 
     def _reply(self, kind: bytes) -> Any:
         """The payload of the next message, which must be of this kind."""
@@ -176,12 +194,12 @@ class RemotePlayer:
                     "repair the environment (traceback above)" if e.trace else "find out what ends it (out of memory?)"
                 )
                 raise self._died(
-                    f"the player process died {len(self._crashes)} times within {RESTARTS_TICKS} vector steps, "
+                    f"the player process {e.what} {len(self._crashes)} times within {RESTARTS_TICKS} vector steps, "
                     f"at last because {e}; "
                     f"the run is saved; hint: {cure}, then --resume; with --runner inline a debugger reaches it", e,
                 )  # fmt: skip
             sys.stderr.write(
-                f"{e.trace}dqnitro: the player process died ({e}); starting it again ({len(self._crashes)} of "
+                f"{e.trace}dqnitro: the player process {e.what} ({e}); starting it again ({len(self._crashes)} of "
                 f"{RESTARTS})\n"
             )
             try:
@@ -292,7 +310,7 @@ class RemotePlayer:
     def wait(self) -> None:
         """For one message of the player, and what follows from it."""
         try:
-            kind, body = self._receive()
+            kind, body = self._receive(playing=True)
         except _Gone as e:
             self._revive(e)
             return
@@ -338,17 +356,45 @@ class RemotePlayer:
 
     def get_state(self) -> Mapping[str, np.ndarray]:
         """Where the player is, and the steps it is ahead, by value. A dead player is saved as of its last finished
-        step.
+        step, with what it was still to play.
         """
-        while self._alive and (self._done < self._permitted or self._log):
-            if not self._asked:
-                self._ask()
-            self.wait()
+        with contextlib.suppress(Interrupted):
+            while self._alive and (self._done < self._permitted or self._log):
+                if not self._asked:
+                    self._ask()
+                self.wait()
         at = self._position()
         out = {f"games.{k}": np.asarray(v) for k, v in at.games.items()}
         out |= {"log": at.log, "rng": at.rng, "pending": at.pending, "steps": np.array(at.steps), "obs": self._obs}
+        out |= self._permits()
         ahead = self._ring.slots[[t % len(self._ring.slots) for t in range(self._next, self._done)]]
         return out | {f"ahead.{name}": ahead[name] for name in self._ring.slots.dtype.names or () if name != "tick"}
+
+    def _permits(self) -> dict[str, np.ndarray]:
+        """Steps that a player which is gone was still to play, and the weights that choose their actions."""
+        if not self._outstanding or self._weights is None:
+            return {}
+        permits = np.array(self._outstanding, np.int64) - [self._next, 0, 0]
+        out = {"permits": permits, "published": np.array([self._slot, self._version])}
+        for slot in {int(s) for s in permits[:, 1]}:
+            out |= {f"weights.{slot}.{i}": v.float().numpy().copy() for i, v in enumerate(self._weights.views(slot))}
+        return out
+
+    def _permit_again(self, state: Mapping[str, np.ndarray]) -> None:
+        """The inverse of `_permits`."""
+        if "permits" not in state:
+            return
+        assert self._weights is not None, "connect comes first"
+        self._slot, self._version = (int(x) for x in state["published"])
+        for tick, slot, version in np.array(state["permits"], np.int64).reshape(-1, 3).tolist():
+            if tick != self._permitted or not 0 <= slot <= self._slack or tick > self._slack:
+                raise ValueError(f"step {tick} of slot {slot} was permitted, expected {self._permitted}")
+            mine = [torch.from_numpy(np.array(state[f"weights.{slot}.{i}"])) for i in range(self._weights.n_parameters)]
+            self._weights.write(slot, version, mine)
+            self._outstanding.append((tick, slot, version))
+            self._permitted += 1
+            with contextlib.suppress(OSError):  # as in `permit`
+                self._conn.send_bytes(child.PERMIT + child.PERMIT_BODY.pack(tick, slot, version))
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
         """Go on from `get_state`, in a player that has not been permitted anything yet."""
@@ -367,6 +413,7 @@ class RemotePlayer:
         for name in self._ring.slots.dtype.names or ():
             self._ring.slots[name][:n_ahead] = np.arange(n_ahead) if name == "tick" else state[f"ahead.{name}"]
         self._obs = np.array(state["obs"])
+        self._permit_again(state)
         return self._obs
 
     def send(self, actions: np.ndarray) -> None:

@@ -140,6 +140,7 @@ class WeightRing:
     def __init__(self, data: np.ndarray, parameters: Iterable[Tensor], n_slots: int) -> None:
         parameters = list(parameters)
         self._versions = data[: n_slots * 8].view(np.int64)
+        self.n_parameters = len(parameters)
         places = list(_places(parameters, n_slots))
         self._views: list[list[Tensor]] = [
             [_view(data, at, p) for at, p in zip(places[s], parameters, strict=True)] for s in range(n_slots)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
+from dqnitro.signals import NUMBERS
 
 
 def gym_spec(config: Config) -> bytes | None:
@@ -44,7 +45,10 @@ def check_memory(needed: int, config: Config) -> None:
 
 def exit_text(code: int | None) -> str:
     if code is not None and code < 0:
-        return f"signal {signal.Signals(-code).name}"
+        try:
+            return f"signal {signal.Signals(-code).name}"
+        except ValueError:  # a real-time signal without a name
+            return f"signal {-code}"
     return f"exit code {code}"
 
 
@@ -52,7 +56,7 @@ def exit_text(code: int | None) -> str:
 def quiet_birth(threads: int) -> Iterator[None]:
     """Start a child that never sees Ctrl-C, and whose OpenMP knows its share of the cores before torch is imported."""
     multiprocessing.resource_tracker.ensure_running()  # starting it unblocks the signals again
-    blocked = {signal.SIGINT, signal.SIGTERM}
+    blocked = set(NUMBERS)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
     old = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = str(threads)
