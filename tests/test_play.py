@@ -4,16 +4,22 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 import fakes_envs
+from dqnitro import play
 from dqnitro.cli.watch import TerminalScreen, to_text
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
 from dqnitro.errors import CheckpointError
-from dqnitro.play import load_config, play_games, record, score
+from dqnitro.play import Bounds, Policy, load_config, play_games, record, score
 from dqnitro.session import train
 
 fakes_envs.register()
+CORRIDOR = Config(
+    env_id="dqnitro_test/Corridor-v0", frame_stack=1, hidden_units=8, batch_size=4, first_fill_steps=20,
+    replay_capacity=200, max_steps=60, torch_threads=1, clip_rewards=False,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +32,8 @@ def pong(tmp_path_factory):
 def test_a_video_of_a_whole_game(pong, tmp_path):
     import av
 
-    end = record(pong, tmp_path / "game.mp4", epsilon=1.0)
+    end, truncated = record(pong, tmp_path / "game.mp4", epsilon=1.0)
+    assert not truncated
     assert -21 <= end.score <= 21 and end.steps > 500
     with av.open(str(tmp_path / "game.mp4")) as container:
         stream = container.streams.video[0]
@@ -41,22 +48,107 @@ def test_the_same_games_can_be_played_in_another_part(pong):
 
 
 def test_scores_over_fresh_games_have_an_interval_and_repeat(tmp_path):
-    config = Config(
-        env_id="dqnitro_test/Corridor-v0", frame_stack=1, hidden_units=8, batch_size=4, first_fill_steps=20,
-        replay_capacity=200, max_steps=60, torch_threads=1, clip_rewards=False,
-    )  # fmt: skip
-    train(config, tmp_path / "run")
-    one, same, other = (score(tmp_path / "run", 12, epsilon=0.5, seed=s) for s in (0, 0, 1))
+    train(CORRIDOR, tmp_path / "run")
+    one, same, other = (score(tmp_path / "run", 12, epsilon=1.0, seed=s) for s in (0, 0, 1))
     assert len(one.scores) == 12 and one.low <= one.mean <= one.high
     assert one.scores == same.scores != other.scores
+    assert one.truncated == 0, "the limit of the environment itself is an ordinary end"
 
 
-def test_every_environment_plays_its_share_of_games():
-    """The first games to finish would be the short ones; a fixed share per environment has no such bias."""
-    envs = make_envs(Config(env_id="dqnitro_test/Corridor-v0", n_envs=3, frame_stack=1))
-    ends = play_games(lambda obs: np.ones(3, np.int64), envs, 7)
-    assert sorted(e.env for e in ends) == [0, 0, 0, 1, 1, 2, 2]
+def corridors(n):
+    return make_envs(Config(env_id="dqnitro_test/Corridor-v0", n_envs=n, frame_stack=1))
+
+
+def test_every_environment_plays_one_game_and_only_running_ones_are_asked():
+    """The first games to finish would be the short ones; one game in each environment has no such bias."""
+    envs, asked, told = corridors(3), [], []
+
+    def policy(obs):
+        asked.append(len(obs))
+        return np.ones(len(obs), np.int64)
+
+    played = play_games(policy, envs, on_end=told.append)
     envs.close()
+    assert sorted(p.end.env for p in played) == [0, 1, 2] and told == played
+    assert asked[0] == 3 and asked == sorted(asked, reverse=True) and len(asked) == max(p.end.steps for p in played)
+
+
+class Silent:
+    """Environments in which nothing ever happens, except that number 1 gets a reward in every tenth step."""
+
+    def __init__(self):
+        from dqnitro.envs.base import EnvSpec
+
+        self.spec = EnvSpec(2, 2, (1,), np.dtype(np.float32), 1, 4, False)
+        self.steps = 0
+
+    def reset(self):
+        return np.zeros((2, 1), np.float32)
+
+    def send(self, actions):
+        self.steps += 1
+
+    def recv(self):
+        from dqnitro.envs.base import Step
+
+        no = np.zeros(2, np.bool_)
+        reward = np.array([0, self.steps % 10 == 0], np.float32)
+        return Step(self.reset(), reward, no, no, no, ())
+
+
+def test_a_game_in_which_nothing_happens_is_truncated_and_says_so():
+    envs = Silent()
+    first, second = play_games(lambda obs: np.zeros(len(obs), np.int64), envs, Bounds(idle_frames=100, frames=400))
+    assert first == ((0, 0.0, 25), True), "100 frames are 25 steps of 4"
+    assert second == ((1, 10.0, 100), True), "rewards kept it going up to the limit of frames in all"
+
+
+def test_fresh_games_count_those_that_were_truncated(pong, monkeypatch):
+    counted: list[int] = []
+    scored = score(pong, 3, epsilon=1.0, idle_frames=40, on_game=counted.append)
+    assert scored.truncated == 3 and scored.scores == [0.0] * 3 and counted == [1, 2, 3]
+
+
+def test_more_games_than_are_played_at_once_are_other_games(tmp_path, monkeypatch):
+    monkeypatch.setattr(play, "AT_ONCE", 5)
+    train(CORRIDOR, tmp_path / "run")
+    scored = score(tmp_path / "run", 12, epsilon=1.0)
+    assert len(scored.scores) == 12 and scored.scores[:5] != scored.scores[5:10]
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_rows_of_a_batch_are_divided_among_the_cores(cores, monkeypatch):
+    monkeypatch.setattr(play, "usable_cores", lambda: cores)
+    sizes: list[int] = []
+
+    class Network(torch.nn.Module):
+        def forward(self, x):
+            sizes.append(len(x))
+            return torch.stack([x[:, 0], 2.0 - x[:, 0]], 1)
+
+    policy = Policy(Network(), None, 2, 0.0, 1)
+    obs = np.arange(14, dtype=np.float32)[:, None] % 2 * 2
+    assert policy(obs).tolist() == [1, 0] * 7
+    policy.close()
+    assert sorted(sizes) == ([14] if cores == 1 else [4, 5, 5])
+
+
+def test_a_film_that_is_given_up_leaves_no_file(pong, tmp_path):
+    frames: list[int] = []
+
+    def stopped() -> bool:
+        frames.append(1)
+        return len(frames) > 20
+
+    with pytest.raises(play.Stopped):
+        record(pong, tmp_path / "game.mp4", stopped=stopped)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_film_is_no_longer_than_five_minutes(pong, tmp_path, monkeypatch):
+    monkeypatch.setattr(play, "VIDEO_FRAMES", 80)
+    end, truncated = record(pong, tmp_path / "game.mp4")
+    assert truncated and end.steps == 20 and (tmp_path / "game.mp4").stat().st_size > 0
 
 
 def test_a_folder_without_a_run_or_without_weights_is_an_error(tmp_path):

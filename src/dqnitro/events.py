@@ -166,6 +166,8 @@ class Tally:
         self.avg_reward: float | None = None
         self.avg_loss: float | None = None
         self._next_loss = (agent.clock.updates // LOSS_EVERY_UPDATES + 1) * LOSS_EVERY_UPDATES
+        self.fill_s = 0.0  # from here to the first update
+        self._filling = not agent.clock.updates
         self._mark = (self.wall_s, agent.clock.steps, agent.clock.updates, dict(agent.phases.seconds))
 
     @property
@@ -181,6 +183,8 @@ class Tally:
         return len(self.scores) == 100 and sum(self.scores) / 100 >= bar
 
     def on_tick(self, tick: Tick) -> None:
+        if self._filling:
+            self.fill_s, self._filling = self.wall_s, not tick.updates
         for end in tick.ends:
             self._on_game(end, tick.steps)
         if tick.updates >= self._next_loss and tick.loss is not None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import pathlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,15 +22,36 @@ from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.envs.names import check_trust
 from dqnitro.errors import CheckpointError, ConfigError
 from dqnitro.files import seal_holds
+from dqnitro.host import usable_cores
 from dqnitro.learn.learner import build_network, head_spec
 from dqnitro.requirements import on_gpu
 from dqnitro.seeds.folder import is_seeds
 
 FRESH_SEED = 0x5EED  # so that `play` does not repeat games of the training
+# A game is truncated after this many frames without a reward: two minutes of play in which nothing happens, such as
+# that of an agent which never serves. ALE's own limit, 108,000 frames in all, holds as well.
+IDLE_FRAMES = 7_200
+VIDEO_FRAMES = 18_000  # a video shows at most five minutes of play
+ROWS_PER_CORE = 4  # fewer observations are not worth another core
+AT_ONCE = 32  # fresh games at the same time: enough to occupy many cores, and a GPU's pass costs as much for one
+
+
+class Bounds(NamedTuple):
+    """When a game is truncated: after so many frames without a reward, or in all (0: never)."""
+
+    idle_frames: int = IDLE_FRAMES
+    frames: int = 0
+
+
+UNBOUNDED, NOT_IDLE = Bounds(0), Bounds()
 
 
 class Policy:
-    """A trained network that chooses actions, with a little randomness against endless loops."""
+    """A trained network that chooses actions, with a little randomness against endless loops.
+
+    On the CPU each core computes some of the rows. torch's own threads would share every single product instead, and
+    wait for each other at its end: on a busy machine that is many times slower.
+    """
 
     def __init__(
         self,
@@ -43,12 +68,40 @@ class Policy:
         self._epsilon = epsilon
         self._device = device
         self._rng = np.random.default_rng(seed)
+        self._cores = usable_cores() if device == "cpu" else 1
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        n = min(self._cores, len(obs) // ROWS_PER_CORE)
+        if n > 1:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._cores, "policy", lambda: torch.set_num_threads(1))
+            greedy = np.concatenate(list(self._pool.map(self._greedy, np.array_split(obs, n))))
+        else:
+            greedy = self._greedy(obs)
+        return dqn.epsilon_greedy(greedy, self._epsilon, self._n_actions, self._rng)
 
     @torch.no_grad()
-    def __call__(self, obs: np.ndarray) -> np.ndarray:
+    def _greedy(self, obs: np.ndarray) -> np.ndarray:
         out = self._network(torch.from_numpy(obs).to(self._device))
-        greedy = dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
-        return dqn.epsilon_greedy(greedy, self._epsilon, self._n_actions, self._rng)
+        return dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+@contextlib.contextmanager
+def _one_thread(config: Config) -> Iterator[None]:
+    """One thread for each of torch's products while playing on the CPU."""
+    usual = torch.get_num_threads()
+    if _where(config) == "cpu":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def load_config(run_dir: pathlib.Path, trust: bool = True) -> Config:
@@ -113,21 +166,58 @@ def _fresh_games(config: Config, n_envs: int, seed: int) -> Config:
     )
 
 
-def play_games(policy: Any, envs: Envs, n_games: int) -> list[GameEnd]:
-    """`n_games` whole games, a fixed number in each environment: counting the first to finish favours short games."""
-    share = np.full(envs.spec.n_envs, n_games // envs.spec.n_envs)
-    share[: n_games % envs.spec.n_envs] += 1
-    ends: list[GameEnd] = []
+def _fastest_equal(config: Config) -> str:
+    """The backend that plays these games in threads: ale-py's own in place of those that play in Python.
+
+    All of them play the same games byte for byte (docs/environments.md), except with another downscaling.
+    """
+    from dqnitro.envs import env_kind
+
+    slow = config.envs in ("wrappers", "gym-sync", "gym-async") and config.resize == "area"
+    return "ale" if slow and env_kind(config.env_id) == "atari" else config.envs
+
+
+class Played(NamedTuple):
+    """The end of a game, and whether our bounds truncated it (a limit of the environment itself is an ordinary end)."""
+
+    end: GameEnd
+    truncated: bool
+
+
+def play_games(
+    policy: Any, envs: Envs, bounds: Bounds = UNBOUNDED, on_end: Callable[[Played], None] = lambda _: None
+) -> list[Played]:
+    """One whole game in each environment, or as much of it as the bounds allow.
+
+    One game each, because the first games to finish would be the short ones. The network is asked only for
+    environments whose game is still running; the others step along, since a vector step moves all of them.
+    """
+    n, per_step = envs.spec.n_envs, envs.spec.frames_per_step
+    idle, score, steps = np.zeros(n, np.int64), np.zeros(n), 0
+    running = np.ones(n, np.bool_)
+    played: list[Played] = []
+
+    def finish(end: GameEnd, truncated: bool) -> None:
+        running[end.env] = False
+        played.append(Played(end, truncated))
+        on_end(played[-1])
+
     obs = envs.reset()
-    while share.any():
-        envs.send(policy(obs))
+    while running.any():
+        actions = np.zeros(n, np.int64)
+        actions[running] = policy(obs[running])
+        envs.send(actions)
         step = envs.recv()
-        obs = step.obs_t
+        obs, steps = step.obs_t, steps + 1
+        score += step.reward_t
+        idle = np.where(step.reward_t != 0, 0, idle + per_step)
         for end in step.ends:
-            if share[end.env]:
-                share[end.env] -= 1
-                ends.append(end)
-    return ends
+            if running[end.env]:
+                finish(end, False)
+        too_long = bool(bounds.frames) and steps * per_step >= bounds.frames
+        for i in np.flatnonzero(running & (too_long | ((idle >= bounds.idle_frames) & (bounds.idle_frames > 0)))):
+            finish(GameEnd(int(i), float(score[i]), steps), True)
+    return played
 
 
 class Scored(NamedTuple):
@@ -137,82 +227,132 @@ class Scored(NamedTuple):
     mean: float
     low: float
     high: float
+    truncated: int = 0  # games in which nothing happened any more; they count with the score they had then
 
 
 def score(
-    run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, backend: str = "", trust: bool = False
-) -> Scored:
-    """Play `n_games` new games with a run's network, in the environment backend it trained with unless one is given.
+    run_dir: pathlib.Path, n_games: int, epsilon: float = 0.01, seed: int = 0, backend: str = "", trust: bool = False,
+    *, idle_frames: int = IDLE_FRAMES, on_game: Callable[[int], None] = lambda n: None,
+) -> Scored:  # fmt: skip
+    """Play `n_games` new games with a run's network; `on_game` is told how many have ended.
 
-    `trust`: import the module of an environment `module:Id` (see `resume`).
+    They are played at the same time, `AT_ONCE` at most, in the environment backend of the run or, where that one plays
+    in Python, in ale-py's equal one. `trust`: import the module of an environment `module:Id` (see `resume`).
     """
     from dqnitro.envs import make_envs
     from dqnitro.intervals import mean_interval
 
     config = load_config(run_dir, trust)
-    if backend:
-        config = config.replace(envs=backend)
-    # A GPU evaluates 32 games as fast as 8. On a CPU more environments would only keep playing after their last game.
-    at_once = 8 if _where(config) == "cpu" else 32
-    envs = make_envs(_fresh_games(config, min(n_games, at_once), seed))
-    try:
-        policy = _policy(run_dir, config, envs.spec, epsilon, seed)
-        scores = [end.score for end in play_games(policy, envs, n_games)]
-    finally:
-        envs.close()
+    config = config.replace(envs=backend or _fastest_equal(config))
+    played: list[Played] = []
+
+    def ended(game: Played) -> None:
+        played.append(game)
+        on_game(len(played))
+
+    for wave in itertools.count():
+        n = min(AT_ONCE, n_games - len(played))
+        if n <= 0:
+            break
+        fresh = _fresh_games(config, n, seed)
+        envs = make_envs(fresh.replace(seed=(fresh.seed + 7919 * wave) % 2**31))
+        policy = None
+        try:
+            policy = _policy(run_dir, config, envs.spec, epsilon, seed + wave)
+            with _one_thread(config):
+                play_games(policy, envs, Bounds(idle_frames), ended)
+        finally:
+            envs.close()
+            if policy is not None:
+                policy.close()
+    scores = [game.end.score for game in played]
     i = mean_interval(scores)
-    return Scored(scores, i.mean, i.low, i.high)
+    return Scored(scores, i.mean, i.low, i.high, sum(game.truncated for game in played))
+
+
+class Stopped(Exception):
+    """A film was given up."""
 
 
 class VideoWriter:
-    """H.264 in an mp4, by PyAV. Pixels are repeated, because 160 columns are too small to watch."""
+    """H.264 in an mp4, by PyAV, encoded in a thread while the game goes on.
 
-    def __init__(self, path: pathlib.Path, fps: float) -> None:
-        self._path, self._fps = path, fps
+    Pixels are repeated, because 160 columns are too small to watch. Once `stopped()` says so, the next frame raises
+    `Stopped` and no file is left.
+    """
+
+    WAITING = 64  # frames that may wait for the encoder: 6 MB
+
+    def __init__(self, path: pathlib.Path, fps: float, stopped: Callable[[], bool] = lambda: False) -> None:
+        self._path, self._fps, self._stopped = path, fps, stopped
         self._tmp = path.with_name(f".{os.getpid()}.{path.name}")
         self._container: Any = None
         self._stream: Any = None
+        self._size: tuple[int, ...] = ()  # known with the first frame
         self._reformatter: Any = None  # one for all frames: making it takes longer than using it
+        self._pool = ThreadPoolExecutor(1, "video")
+        self._waiting: deque[Future[None]] = deque()
 
     def __call__(self, rgb: np.ndarray) -> None:
+        if self._stopped():
+            raise Stopped
+        if len(self._waiting) >= self.WAITING:
+            self._waiting.popleft().result()
+        self._waiting.append(self._pool.submit(self._encode, np.array(rgb)))
+
+    def _open(self, rgb: np.ndarray) -> None:
         import av
         import av.video.reformatter
 
-        rgb = rgb[: rgb.shape[0] // 2 * 2, : rgb.shape[1] // 2 * 2]  # yuv420p needs even sizes
-        if self._container is None:
-            scale_x, scale_y = (4, 2) if rgb.shape[1] == 160 else (1, 1)
-            self._container = av.open(str(self._tmp), "w", format="mp4")
-            self._reformatter = av.video.reformatter.VideoReformatter()
-            self._stream = self._container.add_stream("libx264", rate=round(self._fps))
-            self._stream.width, self._stream.height = rgb.shape[1] * scale_x, rgb.shape[0] * scale_y
-            self._stream.pix_fmt = "yuv420p"
-            # Slower presets take up to twice as long to save a tenth, and these files are small anyway.
-            self._stream.options = {"crf": "23", "preset": "ultrafast", "movflags": "+faststart"}
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(rgb), format="rgb24")
-        big = self._reformatter.reformat(
-            frame, self._stream.width, self._stream.height, "yuv420p", interpolation="POINT"
-        )
+        scale_x, scale_y = (4, 2) if rgb.shape[1] == 160 else (1, 1)
+        self._container = av.open(str(self._tmp), "w", format="mp4")
+        self._reformatter = av.video.reformatter.VideoReformatter()
+        self._stream = self._container.add_stream("libx264", rate=round(self._fps))
+        self._size = (rgb.shape[1] * scale_x, rgb.shape[0] * scale_y)
+        self._stream.width, self._stream.height = self._size
+        self._stream.pix_fmt = "yuv420p"
+        # Slower presets take up to twice as long to save a tenth, and these files are small anyway.
+        self._stream.options = {"crf": "23", "preset": "ultrafast", "movflags": "+faststart"}
+
+    def _encode(self, rgb: np.ndarray) -> None:
+        import av
+
+        rgb = np.ascontiguousarray(rgb[: rgb.shape[0] // 2 * 2, : rgb.shape[1] // 2 * 2])  # yuv420p needs even sizes
+        if not self._size:
+            self._open(rgb)
+        frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+        big = self._reformatter.reformat(frame, *self._size, "yuv420p", interpolation="POINT")
         for packet in self._stream.encode(big):
             self._container.mux(packet)
 
     def close(self) -> None:
         """Finish the file. It gets its name only when it is complete."""
-        if self._container is None:
-            return
-        for packet in self._stream.encode():
-            self._container.mux(packet)
-        self._container.close()
+        stopped = self._stopped()
+        self._pool.shutdown(cancel_futures=stopped)
+        container: Any = self._container
         self._container = None
-        self._tmp.replace(self._path)
+        try:
+            if container is not None and not stopped:
+                for future in self._waiting:
+                    future.result()  # raises what the encoder raised
+                for packet in self._stream.encode():
+                    container.mux(packet)
+        except BaseException:
+            stopped = True
+            raise
+        finally:
+            if container is not None:
+                container.close()
+                if stopped:
+                    self._tmp.unlink(missing_ok=True)
+                else:
+                    self._tmp.replace(self._path)
 
 
 def show(
-    run_dir: pathlib.Path,
-    make_screen: Callable[[float], Any],
-    epsilon: float = 0.01,
-    seed: int = 0,
-    trust: bool = False,
-) -> GameEnd:
+    run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: float = 0.01, seed: int = 0,
+    trust: bool = False, bounds: Bounds = NOT_IDLE,
+) -> Played:  # fmt: skip
     """Play one new game on a screen: `make_screen(fps)` returns an object to call with each RGB frame and to close.
 
     Atari games show every console frame, other environments what `render()` returns.
@@ -225,16 +365,19 @@ def show(
     try:
         policy = _policy(run_dir, config, envs.spec, epsilon, seed)
         screen = make_screen(fps)
-        (end,) = play_games(policy, envs, 1)
+        with _one_thread(config):
+            (played,) = play_games(policy, envs, bounds)
     finally:
         envs.close()
         if screen is not None:
             screen.close()
-    return end
+    return played
 
 
 def record(
-    run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = 0.01, seed: int = 0, trust: bool = False
-) -> GameEnd:
-    """Record one new game as an mp4."""
-    return show(run_dir, lambda fps: VideoWriter(path, fps), epsilon, seed, trust)
+    run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = 0.01, seed: int = 0, trust: bool = False,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Played:  # fmt: skip
+    """Record one new game as an mp4, its first five minutes if it is longer."""
+    bounds = Bounds(frames=VIDEO_FRAMES)
+    return show(run_dir, lambda fps: VideoWriter(path, fps, stopped), epsilon, seed, trust, bounds)

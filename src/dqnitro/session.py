@@ -39,6 +39,8 @@ class Result:
     run_dir: pathlib.Path | None
     wall_s: float  # since the first step, over all resumes
     startup_s: float  # before the first step of this call: imports excluded, compiling included
+    fill_s: float  # from the first step of this call to its first update, 0 if the replay was full already
+    loop_s: float  # from the first step of this call to its last
     steps: int
     updates: int
     games: int
@@ -182,7 +184,8 @@ def _run(
         with Signals().installed() as signals:
             try:
                 ended = _consume(agent, ticks, tally, wall_before, save, signals)
-                result = _result(ended, agent, tally, folder, startup_s)
+                times = {"startup_s": startup_s, "fill_s": tally.fill_s, "loop_s": tally.wall_s - wall_before}
+                result = _result(ended, agent, tally, folder, times)
                 tally.last_snapshot(agent.clock.epsilon())
                 save()
             except (DivergedError, PlayerDied, EnvFailed) as e:
@@ -231,7 +234,7 @@ def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: flo
     raise AssertionError("the loop is endless")
 
 
-def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, startup_s: float) -> Result:
+def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, times: dict[str, float]) -> Result:
     wall, steps = tally.wall_s, agent.clock.steps
     share = {k: v / wall for k, v in agent.phases.seconds.items()}
     share["loop"] = max(0.0, 1.0 - sum(share.values()))
@@ -241,7 +244,7 @@ def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, st
         config=agent.config,
         run_dir=folder.path if folder else None,
         wall_s=wall,
-        startup_s=startup_s,
+        **times,
         steps=steps,
         updates=agent.clock.updates,
         games=tally.games,

@@ -81,6 +81,13 @@ def test_every_part_is_handed_out_once(can, fakes):
     assert set(seconds.values()) == {1.5} and said == []
 
 
+def test_the_parts_are_counted_where_a_program_wants_them_shown(fakes, monkeypatch):
+    shown: list[str] = []
+    monkeypatch.setattr(first_use, "show", shown.append)
+    fakes(99, 99)
+    assert shown[-1] == "" and shown[-2].startswith("compiling the console: 6 of 6 parts, ")
+
+
 @pytest.mark.parametrize(("can", "done"), [((2,), 2), ((0, 0), 0), ((0, 1, 0), 1)], ids=str)
 def test_what_failed_helpers_leave_is_said_once(can, done, fakes):
     seconds, said = fakes(*can)

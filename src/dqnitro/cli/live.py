@@ -118,6 +118,10 @@ class StartUp(NullSink):
         self._progress = Progress(f"{title}: preparing (the first start on a machine also compiles)", every_s=every_s)
         self._progress.__enter__()
 
+    def say(self, text: str) -> None:
+        """What is being compiled now."""
+        self._progress.say(text)
+
     def snapshot(self, s: Snapshot) -> None:
         self.close()
 

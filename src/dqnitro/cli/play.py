@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from dqnitro.cli.flags import Parser, note
+from dqnitro.cli.training import truncated_text
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -32,6 +33,10 @@ def main(argv: list[str]) -> int:
     p.add_argument(
         "--envs", metavar="BACKEND", default="", help="with --games: the environment backend (ale, console, ...)"
     )
+    p.add_argument(
+        "--idle-frames", type=int, default=7_200, metavar="N",
+        help="with --games: truncate a game after N frames without a reward (default: 7200, two minutes; 0: never)",
+    )  # fmt: skip
     p.add_argument("--watch", action="store_true", help="show one game in this terminal, in colour")
     p.add_argument("--video", metavar="FILE", help="record one game (default without --games: RUN/game.mp4)")
     p.add_argument("--epsilon", type=float, default=0.01, metavar="X", help="chance of a random action (default: 0.01)")
@@ -41,6 +46,8 @@ def main(argv: list[str]) -> int:
     args = p.parse(argv)
     if args.games < 0:
         raise ConfigError(f"--games must be at least 0, got {args.games}")
+    if args.idle_frames < 0:
+        raise ConfigError(f"--idle-frames must be at least 0, got {args.idle_frames}", "0 means never")
     if not 0 <= args.epsilon <= 1:
         raise ConfigError(f"--epsilon must be between 0 and 1, got {args.epsilon}")
     if args.envs and not args.games:
@@ -50,6 +57,7 @@ def main(argv: list[str]) -> int:
     run = pathlib.Path(args.run)
     if args.watch and not sys.stdout.isatty():
         raise ConfigError("--watch needs a terminal", "--video FILE records instead")
+    from dqnitro.cli.progress import Progress
     from dqnitro.play import load_config, record, score, show
 
     load_config(run, args.trust)  # report a wrong folder before anything heavy is loaded
@@ -57,19 +65,25 @@ def main(argv: list[str]) -> int:
     if args.envs:
         facts["envs"] = args.envs
     if args.games:
-        facts["evaluation"] = score(run, args.games, args.epsilon, args.seed, args.envs, args.trust)._asdict()
+        with Progress("fresh games", args.games) as progress:
+            scored = score(
+                run, args.games, args.epsilon, args.seed, args.envs, args.trust,
+                idle_frames=args.idle_frames, on_game=progress,
+            )  # fmt: skip
+        facts["evaluation"] = scored._asdict()
     if args.watch:
         from dqnitro.cli.watch import TerminalScreen
 
-        end = show(run, TerminalScreen, args.epsilon, args.seed, args.trust)
+        end = show(run, TerminalScreen, args.epsilon, args.seed, args.trust).end
         facts["watched"] = {"score": end.score, "steps": end.steps}
     if args.video or not (args.games or args.watch):
         path = pathlib.Path(args.video) if args.video else run / "game.mp4"
         if not path.parent.is_dir():
             raise ConfigError(f"the folder of {path} does not exist")
         note(f"recording one game to {path}")
-        end = record(run, path, args.epsilon, args.seed, args.trust)
-        facts["video"] = {"path": str(path), "score": end.score, "steps": end.steps}
+        with Progress("video of a game"):
+            end, truncated = record(run, path, args.epsilon, args.seed, args.trust)
+        facts["video"] = {"path": str(path), "score": end.score, "steps": end.steps, "truncated": truncated}
     if args.json:
         json.dump(facts, sys.stdout, indent=1)
         print()
@@ -77,8 +91,11 @@ def main(argv: list[str]) -> int:
     if e := facts.get("evaluation"):
         print(f"score {e['mean']:.2f} over {len(e['scores'])} games, 95% interval {e['low']:.2f} to {e['high']:.2f}")
         print(f"  lowest {min(e['scores']):g}, highest {max(e['scores']):g}")
+        if e["truncated"]:
+            print(f"  {truncated_text(e['truncated'], args.idle_frames)}")
     if w := facts.get("watched"):
         print(f"score {w['score']:g} in {w['steps']:,} steps")
     if v := facts.get("video"):
-        print(f"video {v['path']}: score {v['score']:g} in {v['steps']:,} steps")
+        cut = ", truncated" if v["truncated"] else ""
+        print(f"video {v['path']}: score {v['score']:g} in {v['steps']:,} steps{cut}")
     return 0

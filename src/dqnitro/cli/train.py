@@ -12,7 +12,8 @@ from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
 from dqnitro.cli.live import json_line, make_sinks, speed_text
-from dqnitro.cli.training import afterwards, check_resume, check_runner, planned, write_page
+from dqnitro.cli.training import afterwards, check_resume, check_runner, planned, truncated_text, write_page
+from dqnitro.cli.wall_clock import Compiling, WallClock, clock_text
 from dqnitro.cli.wording import duration
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
@@ -93,12 +94,17 @@ def main(argv: list[str]) -> int:
         return train_seeds(args)
     if args.at_once is not None:
         raise ConfigError("--at-once needs --seeds", "`dqnitro train pong --seeds 8 --at-once 2`")
-    result = _resume(args) if args.resume else _start(args)
-    facts = result.to_dict()
-    assert result.run_dir is not None
-    if result.exit_code == 0:
-        facts |= afterwards(result, args.eval_games, not args.no_video)
-    page = write_page(result.run_dir)
+    clock, compiling = WallClock(), Compiling()
+    result = _resume(args, clock, compiling) if args.resume else _start(args, clock, compiling)
+    clock.mark("saving")
+    clock.split(
+        "saving", {"start-up": result.startup_s, "first fill": result.fill_s, "training": result.loop_s - result.fill_s}
+    )
+    try:
+        facts, page = _after(result, args, clock, compiling)
+    except KeyboardInterrupt:
+        note(f"interrupted after the training, which is saved; hint: `dqnitro play {result.run_dir} --games 30`")
+        return 130
     if args.json_lines:
         print(json_line("result", **facts, page=page), flush=True)
     elif args.json:
@@ -109,7 +115,25 @@ def main(argv: list[str]) -> int:
     return result.exit_code
 
 
-def _start(args: argparse.Namespace) -> Any:
+def _after(
+    result: Any, args: argparse.Namespace, clock: WallClock, compiling: Compiling
+) -> tuple[dict[str, Any], str | None]:
+    """What follows training, its page included; then the wall clock is added to summary.json."""
+    from dqnitro.run_folder import RunFolder
+
+    facts = result.to_dict()
+    if result.exit_code == 0:
+        more = afterwards(result, args.eval_games, not args.no_video, args.quiet)
+        clock.mark(" and ".join({"evaluation": "fresh games", "video": "video"}[name] for name in more) or "afterwards")
+        facts |= more
+    page = write_page(result.run_dir)
+    clock.mark("page")
+    facts["clock"] = {"seconds": clock.seconds, "compiling_s": compiling.seconds}
+    RunFolder(result.run_dir).add_to_summary({"clock": facts["clock"]})
+    return facts, page
+
+
+def _start(args: argparse.Namespace, clock: WallClock, compiling: Compiling) -> Any:
     config, rungs = planned(args)
     from dqnitro.learn.transforms import chosen
     from dqnitro.run_folder import new_run_dir
@@ -123,24 +147,28 @@ def _start(args: argparse.Namespace) -> Any:
     if args.json_lines:
         head = {"env_id": config.env_id, "recipe": args.recipe, "rungs": rungs, "run_dir": run_dir}
         print(json_line("start", **head, config=config.to_dict()), flush=True)
-    with _shown(config, f"{config.env_id} · {args.recipe}", args, run_dir) as sinks:
+    clock.mark("imports")
+    with _shown(config, f"{config.env_id} · {args.recipe}", args, run_dir, compiling) as sinks:
         return train(config, run_dir, recipe=args.recipe, rungs=rungs, sinks=sinks)
 
 
 @contextlib.contextmanager
-def _shown(config: Config, title: str, args: argparse.Namespace, run_dir: pathlib.Path) -> Iterator[list[Any]]:
+def _shown(
+    config: Config, title: str, args: argparse.Namespace, run_dir: pathlib.Path, compiling: Compiling
+) -> Iterator[list[Any]]:
     """The sinks that show the run; closed here as well, since a run that cannot start does not close them."""
     from dqnitro.cli.estimate import estimate
     from dqnitro.events import close_all
 
     sinks = make_sinks(config, title, args, estimate(config, run_dir.parent))
     try:
-        yield sinks
+        with compiling.watched(next((s.say for s in sinks if hasattr(s, "say")), lambda text: None)):
+            yield sinks
     finally:
         close_all(sinks)
 
 
-def _resume(args: argparse.Namespace) -> Any:
+def _resume(args: argparse.Namespace, clock: WallClock, compiling: Compiling) -> Any:
     from dqnitro.play import load_config
     from dqnitro.session import resume
 
@@ -152,7 +180,8 @@ def _resume(args: argparse.Namespace) -> Any:
     changes = config_changes(args)
     if args.json_lines:
         print(json_line("start", env_id=config.env_id, run_dir=run_dir, resumed=True), flush=True)
-    with _shown(config.replace(**changes), f"{config.env_id} · resumed", args, run_dir) as sinks:
+    clock.mark("imports")
+    with _shown(config.replace(**changes), f"{config.env_id} · resumed", args, run_dir, compiling) as sinks:
         return resume(run_dir, sinks=sinks, trust=args.trust, **changes)
 
 
@@ -178,16 +207,21 @@ def _summary(f: dict[str, Any], page: str | None) -> str:
         rows.append(
             f"  fresh   {e['mean']:.2f} over {len(e['scores'])} games, 95% interval {e['low']:.2f} to {e['high']:.2f}"
         )
+        if e.get("truncated"):
+            rows.append(f"          {truncated_text(e['truncated'])}")
     rows.append(
         f"  speed   {speed_text(f['steps_per_s'], f['frames_per_s'])}   {f['samples_per_s']:,.0f} samples learned/s; "
         f"{f['steps']:,} steps, {f['updates']:,} updates"
     )
     shares = ", ".join(f"{k} {v:.1%}" for k, v in sorted(f["share"].items(), key=lambda kv: -kv[1]))
     rows.append(f"  time    {shares}")
+    if clock := f.get("clock"):
+        rows.append(f"  clock   {clock_text(clock['seconds'], clock['compiling_s'])}")
     rows.append(f"  memory  {f['bytes_per_transition']:,.0f} bytes per transition")
     rows.append(f"  files   {f['run_dir']}")
     if v := f.get("video"):
-        rows.append(f"  video   {v['path']} (score {v['score']:g})")
+        cut = ", truncated" if v.get("truncated") else ""
+        rows.append(f"  video   {v['path']} (score {v['score']:g}{cut})")
     if page:
         rows.append(f"  page    {page}")
     rows.append(f"  resume  dqnitro train --resume {f['run_dir']}{' --trust' if ':' in f['env_id'] else ''}")

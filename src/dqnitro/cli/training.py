@@ -5,7 +5,9 @@ training.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import pathlib
+import threading
 from typing import Any
 
 from dqnitro.cli.flags import config_changes, note
@@ -45,25 +47,72 @@ def check_resume(args: argparse.Namespace) -> None:
         raise ConfigError("--without, --also and --run-dir cannot be used with --resume", "start a new run instead")
 
 
-def afterwards(result: Any, eval_games: int, film: bool) -> dict[str, Any]:
-    """If solved, the score over fresh games; after any run that ended properly, a video of one game."""
-    from dqnitro.play import record, score
+def afterwards(result: Any, eval_games: int, film: bool, quiet: bool = False) -> dict[str, Any]:
+    """If solved, the score over fresh games; after any run that ended properly, meanwhile a video of one game."""
+    from dqnitro.cli.progress import Progress
+    from dqnitro.play import score
     from dqnitro.run_folder import RunFolder
 
     facts: dict[str, Any] = {}
     run_dir: pathlib.Path = result.run_dir
-    if result.ended == "solved" and eval_games:
-        note(f"solved in {duration(result.wall_s)}; playing {eval_games} fresh games")
-        facts["evaluation"] = score(run_dir, eval_games)._asdict()
-    if film:
-        video = run_dir / "game.mp4"
-        try:
-            end = record(run_dir, video)
-            facts["video"] = {"path": str(video), "score": end.score, "steps": end.steps}
-        except Exception as e:  # optional: an environment may be unable to render
-            note(f"no video: {e}")
+    games = eval_games if result.ended == "solved" else 0
+    if games:
+        note(f"solved in {duration(result.wall_s)}; playing {games} fresh games")
+    with contextlib.ExitStack() as stack:
+        filming = stack.enter_context(Filming(run_dir)) if film else None
+        if games:
+            with Progress("fresh games", games, quiet=quiet) as progress:
+                facts["evaluation"] = score(run_dir, games, trust=True, on_game=progress)._asdict()
+        if filming is not None:
+            with Progress("video of a game", quiet=quiet):
+                filming.wait()
+            facts |= filming.facts()
     RunFolder(run_dir).add_to_summary(facts)
     return facts
+
+
+class Filming:
+    """A video of one game, recorded in a thread; leaving the block early gives it up."""
+
+    def __init__(self, run_dir: pathlib.Path) -> None:
+        self._run_dir, self.path = run_dir, run_dir / "game.mp4"
+        self._given_up = threading.Event()
+        self._thread = threading.Thread(target=self._film, name="film", daemon=True)
+        self._played: Any = None
+        self._error: Exception | None = None
+
+    def _film(self) -> None:
+        from dqnitro.play import record
+
+        try:
+            self._played = record(self._run_dir, self.path, trust=True, stopped=self._given_up.is_set)
+        except Exception as e:  # optional: an environment may be unable to render
+            self._error = e
+
+    def wait(self) -> None:
+        while self._thread.is_alive():
+            self._thread.join(0.2)  # a join without a limit could not be interrupted everywhere
+
+    def facts(self) -> dict[str, Any]:
+        if self._played is None:
+            note(f"no video: {self._error}")
+            return {}
+        end, truncated = self._played
+        return {"video": {"path": str(self.path), "score": end.score, "steps": end.steps, "truncated": truncated}}
+
+    def __enter__(self) -> Filming:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._thread.is_alive():
+            self._given_up.set()
+            self._thread.join(2.0)
+
+
+def truncated_text(games: int, idle_frames: int = 7_200) -> str:
+    """How many fresh games were truncated, and why."""
+    return f"{games} of them truncated, after {idle_frames:,} frames without a reward"
 
 
 def write_page(run_dir: pathlib.Path) -> str | None:

@@ -5,6 +5,9 @@ cache empty starts one helper process per core (`python -m dqnitro.atari.compile
 another through a pipe, the most expensive first, and then loads everything from the cache. A part that no helper could
 compile is compiled where it is needed, as if there were no helpers. A lock keeps a second process from doing the same
 work: it waits, and finds the cache full.
+
+While it compiles, a line on a terminal counts the parts and the seconds; a program with a display of its own sets
+`show` to get that line, and finds in `spent_s` how long it took.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,6 +32,9 @@ PROGRAM = (
     "power_unit",
 )  # they share the bus: one part, which compiles it once
 ASK_TO_STOP_S = 5.0
+LOOK_S = 0.5  # between two drawings of the progress
+show: Callable[[str], None] | None = None
+spent_s = 0.0
 
 
 def usable_cores() -> int:
@@ -101,16 +108,40 @@ def compile_together(folder: Path, missing: Callable[[], bool], say: Callable[[s
     with locked(folder, waiting):
         if not missing():
             return {}
-        say("dqnitro: compiling the console, once (about half a minute on two cores) ...")
+        n = min(usable_cores(), len(PARTS))
+        cores = f"{n} cores" if n > 1 else "one core"
+        say(f"dqnitro: compiling the console, once: {len(PARTS)} parts on {cores} (about half a minute on two) ...")
         if not sys.executable or getattr(sys, "frozen", False):  # a frozen application, which would start itself
             return {}
-        return work(PARTS, min(usable_cores(), len(PARTS)), say)
+        began = time.perf_counter()
+        done = work(PARTS, n, say)
+        _add_time(time.perf_counter() - began)
+        if len(done) == len(PARTS):
+            say(f"dqnitro: compiled the console in {time.perf_counter() - began:.0f} s")
+        return done
+
+
+def _add_time(seconds: float) -> None:
+    global spent_s
+    spent_s += seconds
+
+
+def _draw(text: str) -> None:
+    """Rewrite a line of the terminal, if there is one and nobody else shows the progress."""
+    if show is not None:
+        show(text)
+    elif sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def work(parts: tuple[str, ...], helpers: int, say: Callable[[str], None]) -> dict[str, float]:
     """Let helpers compile the parts. Returns the CPU seconds of those that are done."""
     todo = deque(parts)
     done: dict[str, float] = {}
+    began = time.perf_counter()
+
+    def draw() -> None:
+        _draw(f"compiling the console: {len(done)} of {len(parts)} parts, {time.perf_counter() - began:.0f} s")
 
     def serve(helper: Helper) -> None:
         while todo:
@@ -133,12 +164,16 @@ def work(parts: tuple[str, ...], helpers: int, say: Callable[[str], None]) -> di
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                draw()
+                thread.join(LOOK_S)
+        draw()
     except BaseException:
         for helper in started:
             helper.process.kill()
         raise
     finally:
+        _draw("")
         failures = [why for why in [helper.end() for helper in started] if why]
     if failures:
         say(f"dqnitro: compiling the rest in one process ({failures[0]})")

@@ -1,0 +1,65 @@
+"""Where the wall clock went."""
+
+import numba
+import pytest
+
+from dqnitro.cli.training import Filming
+from dqnitro.cli.wall_clock import Compiling, WallClock, clock_text
+
+
+def test_all_time_since_the_start_belongs_to_a_part():
+    now = [10.0]
+    clock = WallClock(start=7.0, clock=lambda: now[0])
+    clock.mark("imports")
+    now[0] = 40.0
+    clock.mark("saving")
+    clock.split("saving", {"start-up": 5.0, "first fill": 0.0, "training": 24.0})
+    assert clock.seconds == {"imports": 3.0, "start-up": 5.0, "training": 24.0, "saving": 1.0}
+    assert clock.total == 33.0
+    text = clock_text(clock.seconds, 4.2)
+    assert text == "33 s from start to end: imports 3 s, start-up 5 s, training 24 s, saving 1 s; 4 s of it compiling"
+
+
+def test_the_process_began_before_its_clock():
+    clock = WallClock()
+    clock.mark("imports")
+    assert clock.seconds["imports"] > 0
+
+
+def test_what_numba_compiles_is_counted_and_named():
+    @numba.njit
+    def inner(x):
+        return x + 1
+
+    @numba.njit
+    def outer(x):
+        return inner(x) * 2
+
+    said: list[str] = []
+    compiling = Compiling()
+    before = compiling.seconds
+    with compiling.watched(said.append):
+        assert outer(20) == 42
+    assert said == ["compiling outer", ""], "what it calls is compiled within it"
+    counted = compiling.seconds
+    assert counted > before
+    assert numba.njit(lambda x: x)(1) == 1 and compiling.seconds == counted, "outside the block nothing is counted"
+
+
+def test_leaving_early_gives_a_film_up(monkeypatch, tmp_path):
+    import threading
+
+    from dqnitro import play
+
+    ended = threading.Event()
+
+    def endless(run_dir, path, trust, stopped):
+        while not stopped():
+            ended.wait(0.01)
+        ended.set()
+        raise play.Stopped
+
+    monkeypatch.setattr(play, "record", endless)
+    with pytest.raises(KeyboardInterrupt), Filming(tmp_path):
+        raise KeyboardInterrupt
+    assert ended.is_set()
