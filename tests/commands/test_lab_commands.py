@@ -206,13 +206,13 @@ def test_help_shows_examples_and_exit_codes(command, capsys):
 def test_ctrl_c_keeps_the_complete_rounds(tmp_path):
     command = [
         sys.executable, "-m", "dqnitro", "ladder", "CartPole-v1", "--rungs", "frame-replay", "--rounds", "100000",
-        "--seconds", "0.05", "--minutes", "0", "--out", "l.json", *SMALL,
+        "--seconds", "0.05", "--minutes", "0", "--log-every", "0.01", "--out", "l.json", *SMALL,
     ]  # fmt: skip
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     p = subprocess.Popen(command, cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert p.stderr is not None
     for line in p.stderr:
-        if line.startswith("round 3"):
+        if "round 3 of 100000, " in line:
             break
     p.send_signal(signal.SIGINT)
     out, err = p.communicate(timeout=60)

@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from dqnitro.cli.flags import Parser, note
-from dqnitro.cli.tables import names_of, store_and_show
+from dqnitro.cli.flags import Parser
+from dqnitro.cli.tables import LOG_EVERY_HELP, Reports, names_of, store_and_show
 from dqnitro.config import nearest
 from dqnitro.errors import ConfigError
 
@@ -62,6 +62,8 @@ def main(argv: list[str]) -> int:
     p.add_argument("--rounds", type=int, metavar="N", help="rounds (default: 5; learn and console: 6)")
     p.add_argument("--seconds", type=float, metavar="S", help="seconds per turn (default: 0.5; learn and console: 3)")
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
+    p.add_argument("--quiet", action="store_true", help="do not report progress")
+    p.add_argument("--log-every", type=float, metavar="S", help=LOG_EVERY_HELP)
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
     known = MICRO | PEERS
@@ -75,7 +77,9 @@ def main(argv: list[str]) -> int:
     args.seconds = args.seconds if args.seconds is not None else (0.5 if args.what in MICRO else 3.0)
     if args.rounds < 1 or args.seconds <= 0:
         raise ConfigError("--rounds must be at least 1 and --seconds over 0")
-    store_and_show(measure(args), pathlib.Path(args.out) if args.out else None, args.json, _print)
+    with Reports(f"bench {args.what}", args) as args.progress:
+        result = measure(args)
+    store_and_show(result, pathlib.Path(args.out) if args.out else None, args.json, _print)
     return 0
 
 
@@ -92,7 +96,7 @@ def micro(args: Any) -> dict[str, Any]:
     from dqnitro.lab.bench.contest import Options
 
     only = tuple(names_of(args.only) or ())
-    options = Options(args.game, args.rounds, args.seconds, only, note)
+    options = Options(args.game, args.rounds, args.seconds, only, args.progress.say)
     if args.what == "gpu":
         return bench_gpu(args, options)
     return importlib.import_module(f"dqnitro.lab.bench.{args.what}").bench(options)
@@ -117,7 +121,7 @@ def bench_learn(args: Any) -> dict[str, Any]:
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for r, name, rate in interleave(contenders, args.rounds, args.seconds):
         rates[name].append(rate)
-        note(f"round {r + 1} of {args.rounds}: {name} {rate:,.0f} samples/s")
+        args.progress.say(f"round {r + 1} of {args.rounds}: {name} {rate:,.0f} samples/s")
     return {
         "unit": "samples learned/s",
         "to": "baseline",
@@ -156,7 +160,7 @@ def bench_console(args: Any) -> dict[str, Any]:
 
     games = [g.strip() for g in args.games.split(",")] if args.games else bench.GAMES
     threads = numbers("--threads", args.threads)
-    return bench.bench_console(games, threads, args.seconds, args.rounds, progress=note)
+    return bench.bench_console(games, threads, args.seconds, args.rounds, progress=args.progress.say)
 
 
 BENCHES = {"learn": bench_learn, "console": bench_console}

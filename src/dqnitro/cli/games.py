@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, note
+from dqnitro.cli.flags import Parser
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -89,20 +89,15 @@ def _list(names: list[str], as_json: bool) -> int:
 
 
 def _check(names: list[str], args: Any) -> int:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from dqnitro.atari.compare_with_ale import check
+    from dqnitro.cli.progress import Progress
 
-    note("the first use on a machine compiles the console, which takes about half a minute")
     results = []
-    screen = Console(stderr=True)
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=screen, disable=not screen.is_terminal, transient=True) as bar:
-        task = bar.add_task(names[0], total=len(names))
+    with Progress("comparing games (the first use here compiles the console for half a minute)", len(names)) as bar:
+        bar(0, names[0])
         for k, result in enumerate(check(names, args.frames, args.seed)):
             results.append(result)
-            bar.update(task, advance=1, description=names[min(k + 1, len(names) - 1)])
+            bar(k + 1, "" if k + 1 == len(names) else names[k + 1])
     different = [r for r in results if not r.equal]
     if args.json:
         data = {"frames": args.frames, "seed": args.seed, "different": len(different)}

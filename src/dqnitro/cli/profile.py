@@ -6,7 +6,8 @@ import os
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.progress import Progress
 from dqnitro.cli.tables import store_and_show
 from dqnitro.errors import ConfigError
 
@@ -36,6 +37,7 @@ def main(argv: list[str]) -> int:
         "--trace", metavar="FILE", help="write the trace to this file (default: profile-GAME-RECIPE.json.gz)"
     )
     p.add_argument("--out", metavar="FILE", help="write the result as JSON")
+    p.add_argument("--quiet", action="store_true", help="do not report progress")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     add_config_flags(p)
     args = p.parse(argv)
@@ -57,11 +59,13 @@ def measure(args: Any, steps: int) -> dict[str, Any]:
     config = recipes.plan(args.recipe, args.game).config(tuple(args.without), tuple(args.also)).replace(**changes)
     config = fitted(config)[0]
     trace = pathlib.Path(args.trace or f"profile-{file_stem(config.env_id)}-{args.recipe}.json.gz")
-    note(f"{config.env_id}, recipe {args.recipe}: {steps} steps, twice")
     from dqnitro.lab.profile import profile
     from dqnitro.lab.store import header
 
-    found = profile(config, steps, trace)
+    with Progress(
+        f"{config.env_id}, recipe {args.recipe}: {steps} steps, twice", 2 * steps, quiet=args.quiet
+    ) as progress:
+        found = profile(config, steps, trace, say=progress)
     facts = header("profile", config.env_id, recipe=args.recipe, rounds=1, seconds=found["wall_s"])
     return facts | found | {"config": config.to_dict()}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pathlib
 import re
 import sys
@@ -12,12 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
+from dqnitro.cli.progress import PIPE_S, Progress
+from dqnitro.cli.wording import duration
 from dqnitro.errors import ConfigError
 
 if TYPE_CHECKING:
     from dqnitro.intervals import Interval
 
 Column = tuple[str, str]  # heading, "left" or "right"
+LOG_EVERY_HELP = "seconds between lines of progress where there is no terminal (default: 60)"
 
 
 def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
@@ -53,7 +55,7 @@ def ratio_text(i: Interval | None) -> str:
     """2.41x [2.30, 2.52]; one value has no interval."""
     if i is None:
         return "-"
-    return f"{i.mean:.2f}x" + (f" [{i.low:.2f}, {i.high:.2f}]" if i.n > 1 else " (n=1)")
+    return f"{i.mean:.2f}x" + (f" [{i.low:.2f}, {i.high:.2f}]" if i.n > 1 else "")
 
 
 def percent_text(i: Interval | None) -> str:
@@ -61,7 +63,7 @@ def percent_text(i: Interval | None) -> str:
     if i is None:
         return "-"
     mean, low, high = ((x - 1) * 100 for x in i[:3])
-    return f"{mean:+.0f}%" + (f" [{low:+.0f}, {high:+.0f}]" if i.n > 1 else " (n=1)")
+    return f"{mean:+.0f}%" + (f" [{low:+.0f}, {high:+.0f}]" if i.n > 1 else "")
 
 
 def number_text(i: Interval | None) -> str:
@@ -112,6 +114,7 @@ def add_result_flags(p: Parser, out: str = "write the result as JSON") -> None:
     """Where a result goes, for commands that measure for minutes."""
     p.add_argument("--out", metavar="FILE", help=out)
     p.add_argument("--quiet", action="store_true", help="do not report progress")
+    p.add_argument("--log-every", type=float, metavar="S", help=LOG_EVERY_HELP)
     p.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -132,11 +135,11 @@ def parse_race(p: Parser, argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def race_options(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
+def race_options(args: argparse.Namespace, progress: Reports) -> dict[str, Any]:
     """The arguments that every race of the lab takes."""
     return {
         "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
-        "say": progress,
+        "say": progress.say,
     }  # fmt: skip
 
 
@@ -149,34 +152,15 @@ def check_turns(rounds: int, seconds: float, minutes: float) -> None:
         raise ConfigError(f"--minutes must be at least 0, got {minutes:g}", "0 means no limit")
 
 
-class Progress:
-    """Progress on stderr: on a terminal one line that is rewritten; elsewhere a line per contender built and per
-    round.
-    """
+class Reports(Progress):
+    """Progress of the lab's commands: `say` takes their reports, such as `building 3 of 14: console`."""
 
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._in_place = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._head = ""
+    def __init__(self, what: str, args: argparse.Namespace) -> None:
+        every_s = getattr(args, "log_every", None) or PIPE_S
+        super().__init__(what, quiet=getattr(args, "quiet", False), every_s=every_s)
 
-    def __call__(self, text: str) -> None:
-        if self._quiet:
-            return
-        if self._in_place:
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
-            return
-        head = text.split(":")[0]
-        if not text.startswith("round") or head != self._head:
-            note(text)
-        self._head = head
-
-    def __enter__(self) -> Progress:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        """Clear the line before the result, or an error, is printed."""
-        if self._in_place and not self._quiet:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    def text(self, done: int, more: str = "") -> str:
+        return f"{self.what} ({duration(self.seconds)}): {more or 'preparing'}"
 
 
 def names_of(text: str | None) -> list[str] | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dqnitro.cli.flags import Parser
 from dqnitro.cli.tables import (
-    Progress,
+    Reports,
     add_result_flags,
     check_turns,
     finish,
@@ -67,10 +67,10 @@ def main(argv: list[str]) -> int:
         raise ConfigError(
             f"--rounds must be at least {FEWEST_ROUNDS}, got {args.rounds}", "fewer cannot tell a real gain from luck"
         )
-    with Progress(args.quiet) as progress:
+    with Reports("tune", args) as progress:
         result = tune(
             args.game, names_of(args.recipe) or tuned.RECIPES, minutes=args.minutes, rounds=args.rounds,
-            seconds=args.seconds, say=progress, write=not args.dry_run,
+            seconds=args.seconds, say=progress.say, write=not args.dry_run,
         )  # fmt: skip
     return finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
 

@@ -41,6 +41,7 @@ def ablate(
             f"recipe {recipe} uses no rungs for {game}, so there is none to leave out", "try fast or auto"
         )
     with Race(minutes, say) as race:
+        race.expected = 1 + len(plan.rungs)
         race.build(WHOLE, plan.config().replace(**(changes or {})))
         for name in plan.rungs:
             try:
@@ -163,6 +164,7 @@ def cost(
     config, no_reshape_why = cost_config(game, recipe, changes or {})
     variants = cost_variants(config)
     with Race(minutes, say) as race:
+        race.expected = 1 + len(variants) + (no_reshape_why is None)
         race.build(WHOLE, config)
         for name, (changed, change, _) in variants.items():
             race.build(name, changed, change)

@@ -133,9 +133,12 @@ def sentence(what: str, unit: str, names: tuple[str, str], j: dict[str, Any]) ->
     """A judgement in words."""
     a, b = j["means"]
     d, p = j["difference"], j["p_value"]
-    figures = f"{a.mean:,.1f} and {b.mean:,.1f} {unit}, difference {d.mean:+,.1f} [{d.low:+,.1f}, {d.high:+,.1f}]"
+    figures = f"{a.mean:,.1f} and {b.mean:,.1f} {unit}, difference {d.mean:+,.1f}"
+    figures += f" [{d.low:+,.1f}, {d.high:+,.1f}]" if d.n > 1 else ""  # one value has no interval
     if p is None:
-        return f"{what}: too little to say ({figures}; {min(a.n, b.n)} values per side, a rank test needs {FEWEST})"
+        n = min(a.n, b.n)
+        values = "one value" if n == 1 else f"{n} values"
+        return f"{what}: too little to say ({figures}; {values} per side, a rank test needs {FEWEST})"
     chance = f"a rank test gives p = {p:.2g}"
     if j["verdict"] == "real":
         better = names[1] if d.mean > 0 else names[0]

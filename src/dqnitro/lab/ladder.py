@@ -51,6 +51,7 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
     before it.
     """
     stands = [Stand(BASELINE, base, (), None)]
+    race.expected = 1 + sum(place.why is None for place in ladder.path(base, tuple(names)))
     if race.build(BASELINE, base) is None:
         raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
     on = stands[0]

@@ -10,7 +10,7 @@ import pathlib
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -38,6 +38,9 @@ def settled(config: Config) -> Config:
     )  # fmt: skip
 
 
+Say = Callable[[int, str], None]  # how many of the steps are done, and what is being done
+
+
 def run_for(ticks: Iterator[Tick], agent: Agent, steps: int) -> float:
     """Run for some steps; returns the seconds it took."""
     end, begin = agent.clock.steps + steps, time.perf_counter()
@@ -48,11 +51,14 @@ def run_for(ticks: Iterator[Tick], agent: Agent, steps: int) -> float:
     return time.perf_counter() - begin
 
 
-def profile(config: Config, steps: int, trace: pathlib.Path, traced_steps: int = 0) -> dict[str, Any]:
+def profile(
+    config: Config, steps: int, trace: pathlib.Path, traced_steps: int = 0, say: Say = lambda n, what: None
+) -> dict[str, Any]:
     """Plain data: the tree, the top operations, advice. Writes the trace, which Perfetto and chrome://tracing open.
 
     `traced_steps` (0: as many as are timed) are run under the profiler; each adds some hundred kilobytes to the trace.
     """
+    say(0, "preparing")
     agent, ticks = make_run(settled(config))
     try:
         while next(ticks).updates < WARM_UPDATES:
@@ -60,11 +66,14 @@ def profile(config: Config, steps: int, trace: pathlib.Path, traced_steps: int =
         with watch(agent) as spans:
             before, others = (agent.clock.steps, agent.clock.updates), Others(agent)
             others.begin()
+            say(0, "timed")
             wall = run_for(ticks, agent, steps)
             processes = others.nodes()
             tree, done = _finish(spans, wall, agent.clock.steps - before[0]), agent.clock.updates - before[1]
             played = agent.clock.steps - before[0]
+            say(steps, "under the profiler")
             profiler = _under_profiler(spans, ticks, agent, traced_steps or steps)
+        say(2 * steps, "writing the trace")
         _write_trace(profiler, trace)
         _add_inner(tree, profiler)
     finally:

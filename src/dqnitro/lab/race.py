@@ -203,6 +203,8 @@ class Race:
         self.racers: dict[str, Racer] = {}
         self.skipped: dict[str, str] = {}
         self.rates: dict[str, list[float]] = {}
+        self.expected = 0  # how many racers will be built, for the reports; 0: unknown
+        self._begun = 0
         self.interrupted: str | None = None  # the signal that ended it early
         self.seconds = 0.0
 
@@ -217,7 +219,8 @@ class Race:
         if self.racers and spent > self.minutes * 30 > 0:
             self.skipped[name] = f"building the others took half of --minutes {self.minutes:g}; give more --minutes"
             return None
-        self._say(f"building {name}")
+        self._begun += 1
+        self._say(f"building {self._begun}{f' of {self.expected}' if self.expected else ''}: {name}")
         try:
             self.racers[name] = Racer(fitted(config)[0], change)
         except FAILURES as e:  # the others can still be measured
@@ -232,8 +235,10 @@ class Race:
         A racer that fails in a turn is dropped, with the reason in `skipped`.
         """
         count = max(1, len(self.racers))
-        if self.left_s() < count * seconds * fewest:
-            seconds = max(0.05, self.left_s() / (count * fewest))
+        left_s = self.left_s()
+        if left_s < count * seconds * fewest:
+            seconds = max(0.05, left_s / (count * fewest))
+        most = min(rounds, max(fewest, math.ceil(min(left_s, 1e9) / (count * seconds))))
         self.seconds = seconds
         self.rates = {name: [] for name in self.racers}
         turns = {name: functools.partial(self._turn, name) for name in self.racers}
@@ -245,7 +250,8 @@ class Race:
                     break
                 done[name] = rate
                 if not math.isnan(rate):
-                    self._say(f"round {r + 1}: {name} {rate:,.0f} steps/s")
+                    left = (most - r) * count * seconds - len(done) * seconds
+                    self._say(f"round {r + 1} of {most}, {left:.0f} s left: {name} {rate:,.0f} steps/s")
                 if len(done) < len(turns):
                     continue
                 for n in self.racers:

@@ -137,11 +137,13 @@ def sweep(
     runs: dict[Any, dict[int, dict[str, Any]]] = {v: {} for v in values}
     skipped: dict[Any, str] = {}
     interrupted: str | None = None
+    started = 0
     for k, seed in enumerate(seeds):
         for value in values if k % 2 == 0 else tuple(reversed(values)):
             if interrupted or value in skipped:
                 continue
-            say(f"{setting} {value}, seed {seed}")
+            started += 1
+            say(f"run {started} of {len(seeds) * len(values)}: {setting} {value}, seed {seed}")
             try:
                 run = run_one(fitted(base.replace(**{setting: value, "seed": seed}))[0])
             except UserError as e:

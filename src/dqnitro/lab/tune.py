@@ -153,6 +153,7 @@ def measure_knobs(
     race: Race, choice: Choice, knobs: Sequence[Knob], rounds: int, seconds: float
 ) -> list[dict[str, Any]]:
     """One row per change, compared with the recipe as it is."""
+    race.expected = 1 + len(knobs)
     if race.build(START, choice.config()) is None:
         raise ConfigError(f"the recipe cannot run: {race.skipped[START]}")
     for knob in knobs:
@@ -207,6 +208,7 @@ def confirm(
     options: dict[str, list[Knob]] = {TOGETHER: list(taken)}
     if len(taken) > 1:
         options[taken[0].name] = [taken[0]]
+    race.expected = 1 + len(options)
     race.build(START, choice.config())
     for name, knobs in options.items():
         all_turned = choice

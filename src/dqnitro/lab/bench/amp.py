@@ -105,6 +105,6 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
         return f"Stay with float32 here: at batch {size} nothing is measurably faster."
     kind = best.split(",")[0]
     return (
-        f"Use {kind}: {say_ratio(table[best])} float32 at batch {size}; its values are off by "
+        f"Use {kind}: {say_ratio(table[best], 'float32')} at batch {size}; its values are off by "
         f"{table[best]['error']:.1g} at most."
     )

@@ -156,11 +156,14 @@ def bench(o: Options) -> dict[str, Any]:
         return contest.run(verdict)
 
 
+ONE = "one environment"
+
+
 def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     best = fastest(table)
-    text = f"Collect with {best}" + ("" if table[best]["to"] == best else f": {say_ratio(table[best])} one environment")
+    text = f"Collect with {best}" + ("" if table[best]["to"] == best else f": {say_ratio(table[best], ONE)}")
     for kind in ("threads", "processes"):
         for name, row in table.items():
             if name.endswith(kind) and name != best:
-                text += f"; {name} give {say_ratio(row)}"
+                text += f"; {name} give {say_ratio(row, ONE)}"
     return text + "."

@@ -129,5 +129,5 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
         if best.startswith(EAGER) or not sure(table[best]):
             parts.append(f"{what}: nothing is measurably faster than eager")
         else:
-            parts.append(f"{what}: {best.split(',')[0]} {say_ratio(table[best])}")
+            parts.append(f"{what}: {best.split(',')[0]} {say_ratio(table[best], 'eager')}")
     return "; ".join(parts) + "."

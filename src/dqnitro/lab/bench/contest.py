@@ -46,7 +46,7 @@ class Contest:
     columns: dict[str, str] = field(default_factory=dict)  # further columns of the table: key -> heading
     skipped: dict[str, str] = field(default_factory=dict)
     closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _rates: dict[str, Rate] = field(default_factory=dict)
+    _makers: dict[str, Callable[[], Rate]] = field(default_factory=dict)
     _versus: dict[str, str] = field(default_factory=dict)
     _extra: dict[str, dict[str, Any]] = field(default_factory=dict)
     _names: list[str] = field(default_factory=list)
@@ -69,21 +69,27 @@ class Contest:
         self.add_rate(name, make_rate, versus, **extra)
 
     def add_rate(self, name: str, make: Callable[[], Rate], versus: str, **extra: Any) -> None:
-        """A contender that times itself. References (`versus` is its own name) run whatever `only` says."""
+        """A contender that times itself; `run` builds it. References (`versus` is its own name) run whatever `only`
+        says.
+        """
         self._names.append(name)
         wanted = self.options.only
         if wanted and name != versus and not any(word.lower() in name.lower() for word in wanted):
             return
-        self.options.progress(f"preparing {name}")
-        try:
-            self._rates[name] = make()
-        except CannotRun as e:
-            self.skipped[name] = str(e)
-            return
-        except ImportError as e:
-            self.skipped[name] = f"not installed here ({e})"
-            return
-        self._versus[name], self._extra[name] = versus, extra
+        self._makers[name], self._versus[name], self._extra[name] = make, versus, extra
+
+    def _build(self) -> dict[str, Rate]:
+        """What can run here; the rest is in `skipped` with the reason."""
+        rates = {}
+        for k, (name, make) in enumerate(self._makers.items()):
+            self.options.progress(f"preparing {k + 1} of {len(self._makers)}: {name}")
+            try:
+                rates[name] = make()
+            except CannotRun as e:
+                self.skipped[name] = str(e)
+            except ImportError as e:
+                self.skipped[name] = f"not installed here ({e})"
+        return rates
 
     def extra(self, name: str) -> dict[str, Any]:
         """The further columns of a row; a contender may fill them while it runs."""
@@ -95,8 +101,9 @@ class Contest:
         for word in o.only:
             if not any(word.lower() in name.lower() for name in self._names):
                 raise ConfigError(f"--only {word}: no contender has that name", f"contenders: {', '.join(self._names)}")
-        rates: dict[str, list[float]] = {name: [] for name in self._rates}
-        for r, name, rate in interleave(self._rates, o.rounds, o.seconds):
+        contenders = self._build()
+        rates: dict[str, list[float]] = {name: [] for name in contenders}
+        for r, name, rate in interleave(contenders, o.rounds, o.seconds):
             rates[name].append(rate)
             o.progress(f"round {r + 1} of {o.rounds}: {name} {rate:,.0f} {self.unit}")
         table = {}
@@ -119,21 +126,21 @@ def fastest(table: Mapping[str, dict[str, Any]], names: list[str] | None = None)
 
 
 def sure(row: Mapping[str, Any]) -> bool:
-    """Does the interval of the ratio exclude 1?"""
-    return row["low"] > 1.0 or row["high"] < 1.0
+    """Does the interval of the ratio exclude 1? One round has no interval and is never sure."""
+    return row.get("rounds", 2) > 1 and (row["low"] > 1.0 or row["high"] < 1.0)
 
 
 def ratio_text(row: Mapping[str, Any]) -> str:
-    """Two decimals where they matter: a ratio of thousands has none."""
+    """Two decimals where they matter: a ratio of thousands has none. One round has no interval."""
     digits = 2 if row["ratio"] < 20 else 1 if row["ratio"] < 100 else 0
     mean, low, high = (f"{v:,.{digits}f}" for v in (row["ratio"], row["low"], row["high"]))
-    return f"{mean}x [{low}, {high}]"
+    return f"{mean}x [{low}, {high}]" if row.get("rounds", 2) > 1 else f"{mean}x"
 
 
-def say_ratio(row: Mapping[str, Any]) -> str:
-    """`1.42x [1.38, 1.45]`, with a remark if it may be 1."""
-    text = ratio_text(row)
-    return text if sure(row) else f"{text}, which is within the noise"
+def say_ratio(row: Mapping[str, Any], to: str) -> str:
+    """`1.42x [1.38, 1.45] the serial wrappers`, with a remark if it may be 1 (a single round is remarked on once)."""
+    noise = row.get("rounds", 2) > 1 and not sure(row)
+    return f"{ratio_text(row)} {to}" + (" (which may be noise)" if noise else "")
 
 
 def gpu() -> str:

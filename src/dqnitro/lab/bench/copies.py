@@ -130,14 +130,14 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     stack, naive = table.get("np.stack, then from_numpy"), table[NAIVE]
     text = f"On the CPU {NAIVE} takes {1e6 * BATCH / naive['rate']:,.0f} microseconds per batch"
     if stack:
-        text += f", np.stack and from_numpy are {say_ratio(stack)} as fast"
+        text += f", np.stack and from_numpy are {say_ratio(stack, 'as fast')}"
     floats = table.get("from_numpy, to float32")
     if floats:
         text += f", and turning the bytes into floats takes {1e6 * BATCH / floats['rate']:,.0f}"
     pinned, beside = table.get("to GPU, pinned"), table.get("update, pinned copy beside it")
     if pinned and beside:
         text += (
-            f"; pinned memory copies to the GPU at {say_ratio(pinned)} of pageable, which makes updates "
-            f"{say_ratio(beside)}"
+            f"; to the GPU, pinned memory is copied at {say_ratio(pinned, 'the speed of pageable memory')}, and "
+            f"updates beside such a copy run at {say_ratio(beside, 'the speed')}"
         )
     return text + "."

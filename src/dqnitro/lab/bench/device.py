@@ -62,7 +62,9 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     if not wins:
         return "The GPU never pays for its copies here: play and train on the CPU."
     best = max(copies, key=lambda b: copies[b]["ratio"])
-    start = f"The GPU pays from batch {wins[0]} on, copies included (batch {best}: {say_ratio(copies[best])})"
+    start = (
+        f"The GPU pays from batch {wins[0]} on, copies included (batch {best}: {say_ratio(copies[best], 'the CPU')})"
+    )
     if wins[0] > small:
         return f"{start}; smaller batches are faster on the CPU, so with few environments act there."
     return f"{start}: play and train on it."

@@ -72,7 +72,7 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
         f"{row['rate']:,.0f} steps/s"
     )
     if row["to"] != best:
-        text += f", {say_ratio(row)} the serial wrappers"
+        text += f", {say_ratio(row, 'the serial wrappers')}"
     one = {r["n_envs"]: r for r in table.values() if r["part"] == row["part"]}
     first = min(one)
     if first != row["n_envs"]:

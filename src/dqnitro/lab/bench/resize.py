@@ -105,7 +105,7 @@ def bench(o: Options) -> dict[str, Any]:
         def make(name: str, way: Callable[[], Resize]) -> Step:
             resize = way()
             difference = np.abs(resize(grey, codes).astype(int) - exact)
-            found[name] = {"max_difference": int(difference.max()), "mean_difference": float(difference.mean())}
+            contest.extra(name).update(max_difference=int(difference.max()), mean_difference=float(difference.mean()))
 
             def step() -> float:
                 resize(grey, codes)
@@ -113,11 +113,8 @@ def bench(o: Options) -> dict[str, Any]:
 
             return step
 
-        found: dict[str, dict[str, float]] = {}
         for name, way in ways.items():
             contest.add(name, lambda n=name, w=way: make(n, w), REFERENCE)
-        for name in found:
-            contest.extra(name).update(found[name])
         return contest.run(verdict)
 
 
@@ -126,8 +123,9 @@ def verdict(table: Mapping[str, dict[str, Any]]) -> str:
     best, anyway = fastest(table, equal), fastest(table)
     text = f"Fastest with the same pixels: {best}"
     if best != REFERENCE:
-        text += f", {say_ratio(table[best])} {REFERENCE}"
+        text += f", {say_ratio(table[best], REFERENCE)}"
     if anyway != best:
         off = table[anyway]["max_difference"]
-        text += f"; {anyway} is faster still ({say_ratio(table[anyway])}), but off by up to {off} of 255 grey levels"
+        gain = say_ratio(table[anyway], REFERENCE)
+        text += f"; {anyway} is faster still ({gain}), but off by up to {off} of 255 grey levels"
     return text + "."
