@@ -270,4 +270,6 @@ def test_copies_verdict_speaks_of_the_gpu_only_where_there_is_one():
     assert "1,000 microseconds" in copies.verdict(table) and "GPU" not in copies.verdict(table)
     table |= {"to GPU, pinned": row(1, 2.0), "update, pinned copy beside it": row(1, 1.04)}
     said = copies.verdict(table)
-    assert "pinned memory is copied at 2.00x [2.00, 2.00] the speed of pageable memory" in said and "run at 1.04x" in said
+    assert (
+        "pinned memory is copied at 2.00x [2.00, 2.00] the speed of pageable memory" in said and "run at 1.04x" in said
+    )

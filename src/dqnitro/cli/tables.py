@@ -135,7 +135,7 @@ def parse_race(p: Parser, argv: list[str]) -> argparse.Namespace:
     return args
 
 
-def race_options(args: argparse.Namespace, progress: Reports) -> dict[str, Any]:
+def race_options(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """The arguments that every race of the lab takes."""
     return {
         "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
