@@ -20,6 +20,7 @@ from dqnitro.atari.chips import layout
 from dqnitro.atari.cuda import build
 from dqnitro.atari.cuda import vec as vec_cuda
 from dqnitro.atari.cuda.build import CudaUnavailable
+from dqnitro.atari.cuda.start_phases import T_SIZE, before_a_start
 from dqnitro.atari.cuda.vec import ARRAYS, CudaVec
 from dqnitro.atari.vector import agent_step
 from dqnitro.atari.vector.joystick import STICK, from_stick, stick_space
@@ -272,7 +273,7 @@ def test_some_environments_can_be_reset(no_card):
         with pytest.raises((TypeError, ValueError), match="reset_mask"):
             vec.reset(options={"reset_mask": wrong})
     vec.resets_aside = True
-    with pytest.raises(RuntimeError, match="may be away") as e:
+    with pytest.raises(RuntimeError, match="between two games") as e:
         vec.reset(options={"reset_mask": mask})
     one_line(e)
 
@@ -341,6 +342,19 @@ def test_a_state_of_other_environments_is_refused():
         vec.set_state({**state, "options": np.zeros(4)})
     with pytest.raises(ValueError, match="is num_envs the same"):
         vec.set_state({**state, "ram": np.zeros((4, 2))})
+
+
+def test_a_state_of_an_older_version_has_no_starts_in_it():
+    """There a console that was to begin a game waited for it; here it plays the first frame of the start."""
+    vec = bare()
+    shape = {"away": (3,), "starts": (3, T_SIZE)}
+    vec._tensors |= {k: torch.zeros(shape.get(k, (3, 2)), dtype=torch.int64) for k in vec_cuda.KEPT}
+    vec._tensors["options"] = torch.arange(4)
+    state = vec.get_state()
+    del state["starts"]
+    vec.set_state({**state, "away": np.array([0, 1, 3])})
+    assert vec.away.tolist() == [0, 1, 3]
+    assert vec._tensors["starts"].tolist() == [[0] * T_SIZE, before_a_start(1)[0].tolist(), [0] * T_SIZE]
 
 
 # ---- what is compiled
@@ -435,7 +449,7 @@ def test_everything_compiles_without_a_card(monkeypatch):
         dispatcher = importlib.import_module("numba.cuda.dispatcher")
     monkeypatch.setattr(dispatcher, "get_current_device", lambda: SimpleNamespace(compute_capability=(9, 0)))
     units = build.compile_units((9, 0))
-    assert {"step_kernel", "admit_kernel", "start_kernel", "show_kernel", "shrink_kernel"} <= set(units)
+    assert {"step_kernel", "show_kernel", "shrink_kernel"} <= set(units)
     assert all(".target sm_90" in text for text in units.values())
     for registers in (build.FEW_REGISTERS, build.MANY_REGISTERS):
         assert b"step_kernel" in build.link(units, (9, 0), registers)

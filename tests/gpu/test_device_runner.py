@@ -14,7 +14,7 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.run.gpu.agent import UPDATES
-from dqnitro.run.gpu.device import DeviceAgent, Graphs, ticks
+from dqnitro.run.gpu.device import STEPS_PER_GRAPH, DeviceAgent, Graphs, ticks
 from own_kernels_checks import same_weights
 
 pytestmark = pytest.mark.gpu
@@ -74,6 +74,39 @@ def test_training_changes_the_network(changes):
 
 
 @both
+def test_the_target_is_copied_inside_the_graph(changes):
+    """Often, and never: as many copies as the clock owes, and with our own kernels the packed weights follow."""
+    for period in (96, 10**9):
+        agent, graphs, run = start(config(target_sync_steps=period, **changes))
+        assert graphs.per_graph == STEPS_PER_GRAPH
+        before = [p.detach().clone() for p in agent.learner.target.parameters()]
+        numbers(run, 12)
+        torch.cuda.synchronize()
+        updates = int(agent.report[UPDATES])
+        # one update a vector step, drawn alone: the last copy was owed before the last update
+        assert updates > 50 and int(agent.syncs) == int((700 + (updates - 1) * 32.0) // period)
+        same = [torch.equal(x, y) for x, y in zip(before, agent.learner.target.parameters(), strict=True)]
+        assert all(same) if period == 10**9 else not any(same)
+        if changes:
+            assert same_weights(agent.update.target_weights, agent.update.masters.packed(agent.learner.target))
+        agent.close()
+
+
+def test_games_end_and_begin_while_it_trains():
+    """Several games of every console, in a few graphs of one pattern; scores and lengths are those of whole games."""
+    changes = {"env_id": "breakout", "n_envs": 64, "replay_capacity": 64 * 600, "target_sync_steps": 100}
+    agent, graphs, run = start(config(max_episode_frames=108_000, **changes))
+    ends = [end for _, _, games in numbers(run, 150) for end in games]
+    assert len(graphs._graphs) <= 2, "no game and no copy of the target needs another graph"
+    per_env = [sum(end.env == m for end in ends) for m in range(64)]
+    assert min(per_env) >= 2 and all(end.steps >= 20 and end.score >= 0 for end in ends)
+    assert any(end.score > 0 for end in ends)
+    valid = agent.ring.valid[: int(agent.ring.filled)].float().mean()
+    assert 0.7 < float(valid) < 0.99, "starts take a share of the steps, and no more"
+    agent.close()
+
+
+@both
 def test_a_saved_run_goes_on_as_if_it_had_not_stopped(changes, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     whole, _, run = start(config(**changes))
@@ -93,9 +126,8 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(changes, monkeypatch):
     assert first + numbers(more, 5) == expected
     torch.cuda.synchronize()
     assert torch.equal(whole.ring.frames, b.ring.frames) and torch.equal(whole.ring.action, b.ring.action)
-    rounding = (
-        float(b.report[UPDATES]) * b.config.learning_rate
-    )  # Adam turns the sign of a tiny gradient into a whole step
+    # Adam turns the sign of a tiny gradient into a whole step.
+    rounding = float(b.report[UPDATES]) * b.config.learning_rate
     for x, y in zip(whole.learner.online.parameters(), b.learner.online.parameters(), strict=True):
         torch.testing.assert_close(x, y, rtol=0, atol=rounding)
     for agent in (whole, a, b):

@@ -239,43 +239,66 @@ def story_on_the_cpu(game: str, seed: int, script: np.ndarray, **options: Any) -
     return story
 
 
-def test_games_that_begin_aside_are_the_same_games():
-    """Machines come back, and no frame of a game is lost or seen twice, however long the way was."""
+@pytest.mark.parametrize("per_warp", [1, 8, 32])
+@pytest.mark.parametrize("game", ["breakout", "qbert", "double_dunk"])
+def test_games_that_begin_in_steps_are_the_same_games(game, per_warp):
+    """No frame of a game is lost or seen twice, whatever the consoles of the same warp do meanwhile."""
     n, decisions = 6, 100
-    options = {"max_num_frames_per_episode": 90, "repeat_action_probability": 0.25}
-    vec: Any = AtariVec("breakout", n, device="cuda", resets_aside=True, **options)  # type: ignore[call-arg]
+    options = {"max_num_frames_per_episode": 90, "repeat_action_probability": 0.25, "noop_max": 12}
+    vec: Any = AtariVec(game, n, device="cuda", resets_aside=True, machines_per_warp=per_warp, **options)  # type: ignore[call-arg]
     script = np.random.default_rng(0).integers(0, 4, (n, decisions))
     first = on_host(vec.reset(seed=3)[0])
     stories: list[list[Any]] = [[first[m].copy()] for m in range(n)]
     taken, returns = np.zeros(n, int), 0
-    for _ in range(decisions * 4):
-        before = on_host(vec.away).copy()
-        vec.launch_admit()
-        vec.launch_show()
-        back = np.flatnonzero((before != 0) & (on_host(vec.away) == 0))
+    for _ in range(decisions * 100):
+        here = on_host(vec.away) == 0
+        playing = here & (taken < decisions)
+        vec.step(np.where(playing, script[np.arange(n), np.minimum(taken, decisions - 1)], 0))
+        out = [on_host(x) for x in (vec.obs, vec.rewards, vec.terminated, vec.truncated)]
+        assert not out[1][~here].any() and not out[2][~here].any() and not out[3][~here].any()
+        back = np.flatnonzero(~here & (on_host(vec.away) == 0))
         returns += len(back)
         for m in back[taken[back] < decisions]:
-            stories[m].append(on_host(vec.obs)[m].copy())
-        vec.launch_starts()
-        for _ in range(3):
-            here = on_host(vec.away) == 0
-            playing = here & (taken < decisions)
-            vec.step(np.where(playing, script[np.arange(n), np.minimum(taken, decisions - 1)], 0))
-            out = [on_host(x) for x in (vec.obs, vec.rewards, vec.terminated, vec.truncated)]
-            assert not out[1][~here].any() and not out[2][~here].any() and not out[3][~here].any()
-            for m in np.flatnonzero(playing):
-                stories[m].append((out[0][m].copy(), int(out[1][m]), bool(out[2][m]), bool(out[3][m])))
-            taken += playing
+            stories[m].append(out[0][m].copy())
+        for m in np.flatnonzero(playing):
+            stories[m].append((out[0][m].copy(), int(out[1][m]), bool(out[2][m]), bool(out[3][m])))
+        taken += playing
         if (taken == decisions).all():
             break
     assert (taken == decisions).all() and returns >= n
     for m, story in enumerate(stories):
-        expected = story_on_the_cpu("breakout", 3 + m, script[m], **options)
+        expected = story_on_the_cpu(game, 3 + m, script[m], **options)
         for k, (x, y) in enumerate(zip(story, expected, strict=False)):
-            assert isinstance(x, tuple) == isinstance(y, tuple), f"machine {m}, entry {k}"
+            assert isinstance(x, tuple) == isinstance(y, tuple), f"console {m}, entry {k}"
             for u, v in zip(x if isinstance(x, tuple) else (x,), y if isinstance(y, tuple) else (y,), strict=True):
-                np.testing.assert_array_equal(u, v, err_msg=f"machine {m}, entry {k}")
+                np.testing.assert_array_equal(u, v, err_msg=f"console {m}, entry {k}")
         assert abs(len(story) - len(expected)) <= 1  # the last game may not have begun again
+
+
+@pytest.mark.parametrize("game", ["pong", "breakout", "qbert", "seaquest", "space_invaders"])
+@pytest.mark.parametrize(("n", "per_warp"), [(256, 1), (4096, 4), (8192, 32)])
+def test_starts_do_not_lengthen_a_step(game, n, per_warp):
+    """A start has other frames than a game, and some are longer; but a step with starts has no more of them."""
+    vec: Any = AtariVec(game, n, device="cuda", resets_aside=True, machines_per_warp=per_warp)  # type: ignore[call-arg]
+    vec.reset(seed=1)
+
+    def ms(steps: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(steps):
+            vec.actions.copy_(torch.randint(0, 4, (n,), device="cuda"))
+            vec.launch_step()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / steps
+
+    ms(40)
+    plain = ms(20)
+    vec.restart(torch.arange(n, device="cuda") % 8 == 0)
+    some = ms(16)
+    assert bool((vec.away != 0).any()), "they are still starting"
+    print(f"{game}, {n} consoles: {plain:.2f} ms a step, {some:.2f} ms with starts in one console of eight")
+    assert some < 1.4 * plain
 
 
 def test_more_machines_than_fit_are_refused_in_one_line(monkeypatch):

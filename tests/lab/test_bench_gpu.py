@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from dqnitro.cli.tables import names_of
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.files import plain
-from dqnitro.lab.bench import gpu, gpu_training
+from dqnitro.lab.bench import gpu, gpu_training, gpu_work
 from dqnitro.lab.bench.contest import CannotRun, Options
 from dqnitro.replay.gpu_ring import Ring
 from dqnitro.report.lab_page import render_lab
@@ -22,25 +23,40 @@ CPU = torch.device("cpu")
 TWO = Options(rounds=2, seconds=0.001)
 
 
-class Machines:
-    """`n` machines of which every fourth is resetting; some of the games end in a step that somebody else counts."""
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(gpu_work, "SCATTER_STEPS", 50)
+    monkeypatch.setattr(gpu_work, "FEWEST_STEPS", 45)
 
-    n_actions = 3
+
+class Machines:
+    """`n` consoles: a game lasts 30 steps and its start 5, as long as nobody else begins one."""
+
+    n_actions, game, start = 3, 30, 5
 
     def __init__(self, n: int) -> None:
         self.actions = torch.full((n,), -1)
-        self.resetting = (torch.arange(n) % 4 == 0).int()
-        self.steps = self.looks = self.starts = 0
+        self.resetting = torch.zeros(n, dtype=torch.int32)
+        self.left = torch.full((n,), self.game)
+        self.over = torch.zeros(n, dtype=torch.bool)
+        self.steps = self.frames = self.ends = self.restarts = 0
 
-    def admit(self):
-        self.looks += 1
-
-    def begin_games(self):
-        self.starts += 1
+    def restart(self, which):
+        self.restarts += int(which.sum())
+        self.resetting[which] = self.start
 
     def step(self):
         assert int(self.actions.min()) >= 0 and int(self.actions.max()) < 3
+        playing = self.resetting == 0
         self.steps += 1
+        self.frames += 4 * int(playing.sum())
+        self.left = torch.where(self.resetting == 1, self.game, self.left - playing.long())
+        self.over = (self.left == 0) & playing
+        self.resetting = torch.where(self.over, self.start, (self.resetting - 1).clamp(min=0)).int()
+        self.ends += int(self.over.sum())
+
+    def ended(self):
+        return self.over
 
 
 def made(game, n, device):
@@ -58,15 +74,21 @@ def small(batch: int, double: bool, how: str) -> Config:
 
 
 def trainer(config: Config):
-    """A run that learns from its third graph on; a graph is sixteen steps of every machine."""
-    ring = Ring(40, 2, 8, 4, CPU, deep=False)
-    agent = SimpleNamespace(ring=ring, player=SimpleNamespace(n_actions=3), clock=SimpleNamespace(steps=0, updates=0))
+    """A run that learns from its third graph on; a graph is sixteen steps of every console that plays."""
+    ring, player = Ring(40, 2, 8, 4, CPU, deep=False), Machines(config.n_envs)
+    agent = SimpleNamespace(
+        ring=ring, player=player, clock=SimpleNamespace(steps=0, updates=0), age=torch.zeros(4), config=config
+    )
 
     def graphs():
         for k in itertools.count():
-            agent.clock.steps += 16 * config.n_envs
+            before, ends = player.frames, player.ends
+            for _ in range(16):
+                player.actions.zero_()
+                player.step()
+            agent.clock.steps += (player.frames - before) // 4
             agent.clock.updates += 2 * (k >= 2)
-            yield agent
+            yield SimpleNamespace(ends=(None,) * (player.ends - ends))
 
     agent.run = graphs()
     trainer.made.append(agent)
@@ -74,21 +96,84 @@ def trainer(config: Config):
 
 
 trainer.made = []
-TRAINING = {"make": trainer}
+TRAINING = {"make": trainer, "config": lambda game, n, batch: gpu_training.training_config(game, n // 64, batch // 64)}
 
 
 def test_training_counts_the_frames_of_graphs_that_learned():
     took = []
-    config = gpu_training.training_config(1024, 256)
+    config = gpu_training.training_config("qbert", 1024, 256)
     assert config.runner == "device" and config.batch_size / config.steps_per_update == gpu_training.SAMPLES_A_STEP
     assert not config.double and not config.dueling and config.n_step == 1 and config.network == "nature"
-    rate = gpu_training.training_rate(config, CPU, took, trainer)
+    assert config.env_id == "qbert"
+    timed = gpu_training.training_rate(config.replace(n_envs=40), CPU, took, trainer)
     agent = trainer.made[-1]
     assert agent.clock.updates >= 2 and int(agent.ring.filled) == 40, "it learned before the clock ran"
-    before = agent.clock.steps
-    value = rate(0.001)
-    graphs = (agent.clock.steps - before) / (16 * 1024)
-    assert graphs >= 1 and value == pytest.approx(4 * 16 * 1024 / took[0])
+    assert bool((agent.age == 4).all()), "no frame of a stack is from before its game"
+    before, ends = agent.clock.steps, agent.player.ends
+    value = timed.rate(0.001)
+    graphs = timed.games._steps - 2  # two of them to learn how long one takes
+    assert graphs >= 1 and value == pytest.approx(4 * (agent.clock.steps - before) / (took[0] * graphs))
+    # 40 consoles that play 30 of 35 steps
+    columns = timed.games.columns(1, took[0])
+    assert columns["share_resetting"] == pytest.approx(5 / 35, abs=0.06)
+    assert columns["games_per_s"] * took[0] == pytest.approx(16 * 40 / 35, rel=0.4) and agent.player.ends > ends
+
+
+def test_consoles_are_scattered_over_their_games(monkeypatch):
+    """All of them began in the same step; after it every step has about as many ends as every other."""
+    monkeypatch.setattr(gpu_work, "SCATTER_STEPS", 512)
+    machines = Machines(700)
+    assert gpu_work.scatter(machines, 700, CPU) == gpu_work.SCATTER_STEPS
+    assert machines.restarts == 700, "each console began one more game"
+    together, ends = Machines(700), []
+    for some in (machines, together):
+        each = []
+        for _ in range(35):
+            before = some.ends
+            gpu_work.random_step(some, 700, CPU)
+            each.append(some.ends - before)
+        ends.append(max(each))
+    assert ends[0] < 60 < ends[1] == 700
+
+
+def test_few_steps_scatter_very_many_consoles(monkeypatch):
+    monkeypatch.setattr(gpu_work, "SCATTER_S", 0.0)
+    assert gpu_work.scatter(Machines(4), 4, CPU) == gpu_work.FEWEST_STEPS
+
+
+def test_a_real_run_stands_beside_the_rate(monkeypatch):
+    """Both figures and their ratio, for every game and size that was asked for."""
+    trained = []
+
+    def real(config, minutes):
+        trained.append((config.env_id, config.n_envs, minutes))
+        return 1000.0
+
+    only = Options(rounds=2, seconds=0.001, only=("4,096 machines",))
+    more = TRAINING | {"train_minutes": 3.0, "real": real}
+    result = gpu.bench(only, ["pong", "qbert"], [8], lambda: "cpu", made, small, more, ["pong", "qbert"])
+    assert trained == [("pong", 64, 3.0), ("qbert", 64, 3.0)]
+    assert list(result["table"]) == [
+        f"training, classic DQN, {g}, 4,096 machines, batch 512" for g in ("pong", "qbert")
+    ]
+    for row in result["table"].values():
+        assert row["train_rate"] == 1000.0 and row["to_train"] == row["rate"] / 1000.0 and row["train_minutes"] == 3.0
+        assert row["games_per_s"] > 0 and 0 < row["share_resetting"] < 0.5
+    assert {"games_per_s", "share_resetting", "train_rate", "to_train"} <= set(result["columns"])
+
+
+def test_a_real_run_is_one_of_train(monkeypatch):
+    seen = {}
+
+    def train(config, *rest, **more):
+        seen.update(config=config, rest=rest, more=more)
+        return SimpleNamespace(frames_per_s=77.0)
+
+    monkeypatch.setattr("dqnitro.session.train", train)
+    config = gpu_training.training_config("pong", 1024, 256)
+    assert gpu_training.real_rate(config, 3.0) == 77.0 and not seen["rest"] and not seen["more"]
+    same = config.replace(max_minutes=3.0, stop_at_score=math.inf, checkpoint_every_s=0.0)
+    assert seen["config"] == same, "nothing else differs from what was measured"
 
 
 def test_without_a_gpu_there_is_a_reason_for_every_row():
@@ -102,12 +187,12 @@ def test_without_a_gpu_there_is_a_reason_for_every_row():
 
 def test_frames_are_those_of_machines_that_play():
     machines, took = Machines(8), []
-    rate = gpu.console_rate(machines, 8, 4, CPU, took)
-    before = machines.steps
-    value = rate(0.001)
-    turns = (machines.steps - before) // gpu.steps_together(8)
-    assert value == pytest.approx(6 * 4 * gpu.steps_together(8) * turns / (took[0] * turns))
-    assert machines.starts == machines.looks == machines.steps / gpu.steps_together(8)
+    timed = gpu.console_rate(machines, 8, 4, CPU, took)
+    steps, frames = machines.steps, machines.frames
+    value = timed.rate(0.001)
+    calls = (machines.steps - steps) // gpu.STEPS_TOGETHER
+    assert calls >= 1 and value == pytest.approx((machines.frames - frames) / (took[0] * calls))
+    assert timed.games.columns(gpu.STEPS_TOGETHER, took[0])["games_per_s"] > 0
 
 
 def test_the_clock_counts_what_was_done_between_its_two_readings():
@@ -189,6 +274,8 @@ def test_a_mean_over_games_has_an_interval_of_its_own():
         (["gpu", "--machines", "many"], "--machines must be numbers like 1,2, got 'many'"),
         (["gpu", "--games", "pong,CartPole-v1"], "--games CartPole-v1: not an Atari game"),
         (["device", "--machines", "4"], "bench device does not take --machines"),
+        (["device", "--train-minutes", "3"], "bench device does not take --train-minutes"),
+        (["gpu", "--train-minutes", "-1"], "--train-minutes must be 0 or more, got -1"),
         (["console", "--threads", "x"], "--threads must be numbers like 1,2, got 'x'"),
     ],
 )

@@ -22,11 +22,11 @@ GAME = 6  # steps of a game
 class Catch:
     """n games of `GAME` steps: a bright bar is on the left or on the right; action 1 is right for right, 0 for left.
 
-    Like consoles on a GPU: an environment is resetting until the next graph begins, then its next game is started, and the
-    graph after that it is back.
+    Like consoles on a GPU: an environment whose game has ended is resetting for the steps that its next start takes.
     """
 
     n_actions = 2
+    start_steps = 20
 
     def __init__(self, n: int) -> None:
         self.obs = torch.zeros((n, 4, SIZE, SIZE), dtype=torch.uint8)
@@ -50,19 +50,13 @@ class Catch:
         self._reward = torch.where(self.actions == self._side, 1.0, -1.0) * here
         self._left = self._left - here.long()
         self._over = here & (self._left == 0)
-        self.resetting[self._over] = 1
         self._side = torch.where(here, (self._side * 5 + self._left + torch.arange(len(here))) % 2, self._side)
         self._draw(here, fresh=False)
-
-    def admit(self) -> None:
-        ready = self.resetting == 3
-        self.resetting[self.resetting == 1] = 2
-        self.resetting[ready] = 0
+        ready = self.resetting == 1
+        self.resetting.copy_((self.resetting - 1).clamp(min=0))
+        self.resetting[self._over] = self.start_steps
         self._left[ready] = GAME
         self._draw(ready, fresh=True)
-
-    def begin_games(self) -> None:
-        self.resetting[self.resetting == 2] = 3
 
     def outcome(self):
         return self._reward, self._over, torch.zeros_like(self._over)
@@ -124,6 +118,11 @@ def test_owed_updates_are_never_lost(n_envs, steps_per_update):
     graphs = Graphs(a)
     total = sum(sum(graphs.plan(first, 16)) for first in range(0, 160 * 16, 16))
     assert total == int(160 * 16 * n_envs / steps_per_update)
+
+
+@pytest.mark.parametrize(("steps_per_update", "per_graph"), [(64.0, 16), (0.125, 16), (0.05, 6), (0.005, 1)])
+def test_a_graph_is_shorter_only_where_steps_owe_very_many_updates(steps_per_update, per_graph):
+    assert Graphs(agent(config(steps_per_update=steps_per_update, target_sync_steps=4))).per_graph == per_graph
 
 
 def numbers(run, n: int) -> list[tuple]:

@@ -41,6 +41,7 @@ Examples
   dqnitro bench replay --out results/replay.json  keep the figures with machine, versions, commit and command
   dqnitro bench console --games pong,breakout --threads 1
   dqnitro bench gpu --games pong,breakout --machines 256,4096 --out results/gpu.json
+  dqnitro bench gpu --only training --games pong,qbert --train-minutes 3     and what real runs keep of it
 
 What can be measured
 {benches}
@@ -55,6 +56,10 @@ def main(argv: list[str]) -> int:
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--games", metavar="A,B", help="console, gpu: these games (default: twelve; gpu: twenty)")
     p.add_argument("--machines", metavar="N,M", help="gpu: numbers of consoles (default: 256 to 131,072)")
+    p.add_argument(
+        "--train-minutes", type=float, default=0.0, metavar="M",
+        help="gpu: after measuring training, train that long with the same settings and compare (default: 0, do not)",
+    )  # fmt: skip
     p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
     p.add_argument(
         "--only", metavar="A,B", help="only contenders whose name contains one of these words (1,024 is one word)"
@@ -71,6 +76,10 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"unknown benchmark {args.what!r}", nearest(args.what, known, "benchmarks"))
     if args.only and args.what in PEERS:
         raise ConfigError(f"bench {args.what} does not take --only", f"these do: {', '.join(MICRO)}")
+    if args.train_minutes and args.what != "gpu":
+        raise ConfigError(f"bench {args.what} does not take --train-minutes", "only bench gpu does")
+    if not 0 <= args.train_minutes < float("inf"):
+        raise ConfigError(f"--train-minutes must be 0 or more, got {args.train_minutes:g}")
     if args.machines and args.what != "gpu":
         raise ConfigError(f"bench {args.what} does not take --machines", "only bench gpu does")
     args.rounds = args.rounds if args.rounds is not None else (5 if args.what in MICRO else 6)
@@ -152,7 +161,9 @@ def bench_gpu(args: Any, options: Any) -> dict[str, Any]:
         if game is None:
             raise ConfigError(f"--games {given}: not an Atari game", "`dqnitro games` lists them")
     counts = numbers("--machines", args.machines) if args.machines else bench.MACHINES
-    return bench.bench(options, [g for g in games if g], counts)
+    trained = [g for g in games if g] if args.games else ["pong"]
+    training = {"train_minutes": args.train_minutes}
+    return bench.bench(options, [g for g in games if g], counts, training=training, trained=trained)
 
 
 def bench_console(args: Any) -> dict[str, Any]:

@@ -5,8 +5,8 @@ This module is loaded by `cuda/build.py` under another package name, so that eve
 CUDA.
 
 `at` holds the address of each array (`A_...`). A console whose game has ended can begin the next one in two ways: in
-its next step, while all others wait (a new game takes about a hundred frames), or in the background: it leaves out
-steps (`A_AWAY`) while a second kernel starts its game, and joins the others again when that is done.
+its next step, while all others wait (a new game takes about a hundred frames), or frame by frame in the steps that
+follow (`start_in_steps`): it makes no decisions meanwhile (`A_AWAY`), and no step takes longer because of it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from ..observation.resize_opencv import block_pixel, float_pixel, linear_pixel
 from ..observation.resize_plan import COPY, FLOAT, INTEGER, LINEAR, WIDTH, Plan
 from ..vector.agent_step import *
 from .observation import QUADS, divide, pool, row_sum
+from .start_in_steps import begin_start, play_or_start
+from .start_phases import PLAYING, T_PHASE, T_SIZE
 
 # fmt: off
 (
@@ -45,16 +47,16 @@ from .observation import QUADS, divide, pool, row_sum
     A_ROM, A_DEC, A_PROP, A_NTSC, A_OPTIONS, A_ACTION_SET, A_LUTS,
     A_COMMANDS, A_SEEDS, A_ACTIONS, A_STRENGTHS,
     A_VIEW, A_OBS, A_RAW, A_RESULTS, A_TERMINATED, A_TRUNCATED,
-    A_AWAY, A_ROWS,
+    A_AWAY, A_STARTS, A_ROWS,
     # The resize: eight arrays of the plan, x_first .. y_units
     A_PLAN, _1, _2, _3, _4, _5, _6, _7,
     A_SIZE,
-) = range(37)
+) = range(38)
 # fmt: on
 NOTHING, FRESH = 3, 4  # views beside WHOLE, STALE, AGAIN: leave the observation as it is; the first one of a game
-HERE, WAITS, STARTING, READY = range(
-    4
-)  # in A_AWAY: a console plays, waits for its reset, is being reset, may play again
+# In A_AWAY: a console plays, or its next game is being started. Saved runs of older versions also have 2 (it was about
+# to be started) and READY: it has begun a game, and nobody has seen its first observation.
+HERE, STARTS, READY = 0, 1, 3
 SCREENS = 3  # two buffers and a spare one
 GRAY_ROWS = ROWS + 1  # one more than needed: weights of 0 reach beyond the last row
 MT_BYTES, RULES_BYTES = 4 * MT_SIZE, 4 * G_SIZE
@@ -104,12 +106,21 @@ def report(at, n, m, reward, ended, cut):
     as_bytes(at[A_TRUNCATED])[m] = uint8(1 if cut else 0)
 
 
-# ---- playing: steps, and games that begin in the background
+@cuda.jit(device=True)
+def first_view(s):
+    """The first observation of a game: one screen, and nothing before it."""
+    return int32(FRESH | (s[S_BUFFER] << 4) | (s[S_BUFFER] << 8))
+
+
+# ---- playing
 
 
 @kernel(sticky=float64)
 def step_kernel(at_, n, per_warp, sticky, background):
-    """One step of every console. `per_warp` consoles share a warp; fewer of them wait less for one another."""
+    """One step of every console. `per_warp` consoles share a warp; fewer of them wait less for one another.
+
+    With `background` a console whose game has ended starts the next one in the steps that follow.
+    """
     at = plain_int64(at_)
     thread = cuda.grid(1)
     m = thread // 32 * per_warp + thread % 32
@@ -121,56 +132,35 @@ def step_kernel(at_, n, per_warp, sticky, background):
     command = as_int32(at[A_COMMANDS])[m]
     reward, ended, cut = 0, False, False
     views[m] = NOTHING
-    if away[m] != HERE:
+    t = plain_int64(at[A_STARTS] + 8 * m * T_SIZE)
+    if away[m] == READY:
+        away[m] = HERE
+        views[m] = first_view(s)
         report(at, n, m, 0, False, False)
         return
-    if command == STEP and e[E_RESET]:
+    if command == STEP and e[E_RESET] and away[m] == HERE:
         command = RESET
     if command == STEP:
+        # Not a branch of its own: consoles that start and consoles that play run the same frames of a warp.
         action = plain_int64(at[A_ACTION_SET])[plain_int64(at[A_ACTIONS])[m]]
-        reward, ended, cut, view, other = play(
+        reward, ended, cut, view, other = play_or_start(
             s, ram, as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), log, screen, screen[2], g,
-            as_words(at[A_MT] + m * MT_BYTES), e, o, sticky, action, as_float32(at[A_STRENGTHS])[m],
+            as_words(at[A_MT] + m * MT_BYTES), as_words(at[A_MT_SYSTEM] + m * MT_BYTES),
+            as_words(at[A_MT_NOOPS] + m * MT_BYTES), e, t, o, sticky, action, as_float32(at[A_STRENGTHS])[m],
         )  # fmt: skip
-        views[m] = int32(view | (other << 4) | (s[S_BUFFER] << 8))
-        if background and e[E_RESET]:
-            away[m] = WAITS
+        if away[m] == HERE:
+            views[m] = int32(view | (other << 4) | (s[S_BUFFER] << 8))
+            if background and e[E_RESET]:
+                begin_start(t)
+                away[m] = STARTS
+        elif t[T_PHASE] == PLAYING:
+            away[m] = HERE
+            views[m] = first_view(s)
     if command == RESET or command == SEEDED_RESET:
+        t[T_PHASE] = PLAYING
         start(at, m, sticky, plain_int64(at[A_SEEDS])[m] if command == SEEDED_RESET else int64(-1))
-        views[m] = int32(FRESH | (s[S_BUFFER] << 4) | (s[S_BUFFER] << 8))
+        views[m] = first_view(s)
     report(at, n, m, reward, ended, cut)
-
-
-@kernel()
-def admit_kernel(at_, n):
-    """Between steps: consoles that are ready play again, those that wait are to be reset now."""
-    at = plain_int64(at_)
-    m = cuda.grid(1)
-    if m >= n:
-        return
-    away, views = as_int32(at[A_AWAY]), as_int32(at[A_VIEW])
-    views[m] = NOTHING
-    if away[m] == READY:
-        s, _, _, _, _, _ = console(at, m)
-        views[m] = int32(FRESH | (s[S_BUFFER] << 4) | (s[S_BUFFER] << 8))
-        away[m] = HERE
-    elif away[m] == WAITS:
-        away[m] = STARTING
-
-
-@kernel(sticky=float64)
-def start_kernel(at_, n, per_warp, sticky):
-    """Begin the games of the consoles that are STARTING.
-
-    Runs at the same time as `step_kernel`, which leaves those out.
-    """
-    at = plain_int64(at_)
-    thread = cuda.grid(1)
-    m = thread // 32 * per_warp + thread % 32
-    if thread % 32 >= per_warp or m >= n or as_int32(at[A_AWAY])[m] != STARTING:
-        return
-    start(at, m, sticky, int64(-1))
-    as_int32(at[A_AWAY])[m] = READY
 
 
 # ---- observations: pool the last two frames, resize, push onto the stack

@@ -28,6 +28,7 @@ from ..vector.options import VecOptions, chosen_of, seeds_of
 from .build import check_memory, kernels, require
 from .microcode import microcode
 from .observation import MOST_TAPS
+from .start_phases import T_SIZE, before_a_start
 
 LANES = 32
 WORDS_OF_MASKS = 18  # see cuda/target.py
@@ -41,12 +42,12 @@ ARRAYS = (
     "rom", "dec", "prop", "ntsc", "options", "action_set", "luts",
     "commands", "seeds", "actions", "strengths",
     "view", "obs", "raw", "results", "terminated", "truncated",
-    "away", "rows",
+    "away", "starts", "rows",
     "x_first", "x_taps", "x_weight", "x_units", "y_first", "y_taps", "y_weight", "y_units",
 )  # fmt: skip
 # The log of TIA writes is empty between two frames.
 KEPT = ("state", "ram", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode", "obs", "raw",
-        "away")  # fmt: skip
+        "away", "starts")  # fmt: skip
 
 
 def on_gpu(
@@ -73,11 +74,18 @@ def on_gpu(
     )
 
 
+def starts_of(away: np.ndarray) -> np.ndarray:
+    """Where the consoles of an older version's state stand in their start: before its first frame, or in no start."""
+    waits = (away == 1) | (away == 2)
+    return np.where(waits[:, None], before_a_start(len(away)), 0)
+
+
 class CudaVec(VectorEnv):
     """`num_envs` consoles of one game on a GPU. `options` are the fields of `VecOptions`, with its defaults.
 
-    `resets_aside`: a console whose game is over does not begin the next one while all others wait (see `kernels`); the
-    caller launches `launch_admit` and `launch_starts`. `machines_per_warp`: how many share 32 lanes; 0 chooses.
+    `resets_aside`: a console whose game is over does not begin the next one in a single step, while all others wait,
+    but frame by frame in the steps that follow (see `start_in_steps`); `away` says which do. `machines_per_warp`: how
+    many share 32 lanes; 0 chooses.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -164,6 +172,7 @@ class CudaVec(VectorEnv):
             "terminated": ((n,), torch.bool),
             "truncated": ((n,), torch.bool),
             "away": ((n,), i32),
+            "starts": ((n, T_SIZE), i64),
         }
         if self._same_step:
             sizes["final_obs"] = sizes["obs"]
@@ -216,6 +225,13 @@ class CudaVec(VectorEnv):
         together = min(WARPS_TOGETHER if per_warp == LANES else WARPS_PER_PROCESSOR, warps)
         return -(-warps // together), LANES * together
 
+    def restart(self, which: Any) -> None:
+        """With `resets_aside`: these consoles (bool, num_envs) leave their game and start the next one in steps."""
+        torch, t = self._torch, self._tensors
+        first = torch.from_numpy(before_a_start(1)).to(self.device)
+        t["starts"].copy_(torch.where(which[:, None], first, t["starts"]))
+        t["away"].masked_fill_(which, 1)
+
     def launch_show(self) -> None:
         p = self._plan
         sizes = p.height, p.out_height, p.out_width, p.total
@@ -224,16 +240,6 @@ class CudaVec(VectorEnv):
         else:
             name, numbers = "show_kernel", (p.kind, *sizes)
         self._kernels.launch(name, self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, *numbers)
-
-    def launch_admit(self) -> None:
-        """Consoles whose game has begun aside come back; those that wait are handed to `launch_starts`."""
-        self._kernels.launch("admit_kernel", -(-self.num_envs // 128), 128, self._at.data_ptr(), self.num_envs)
-
-    def launch_starts(self) -> None:
-        """Begin games aside: on a stream of its own, beside steps, after `launch_admit` and before the next one."""
-        n = self.num_envs
-        blocks, threads = self._grid(n, 1)
-        self._kernels.launch("start_kernel", blocks, threads, self._at.data_ptr(), n, 1, self._sticky)
 
     @property
     def obs(self) -> Any:
@@ -262,7 +268,7 @@ class CudaVec(VectorEnv):
 
     @property
     def away(self) -> Any:
-        """int32, 0: the console plays; else its next game is being started aside."""
+        """int32, 0: the console plays; else its steps are frames of the start of its next game."""
         return self._tensors["away"]
 
     @property
@@ -291,7 +297,7 @@ class CudaVec(VectorEnv):
         if len(chosen) < self.num_envs and not self._began:
             raise RuntimeError(f"The first reset() must reset every environment (got {len(chosen)} of {self.num_envs})")
         if len(chosen) < self.num_envs and self.resets_aside:
-            raise RuntimeError("a console may be away while games begin aside. hint: reset all environments")
+            raise RuntimeError("a console may be between two games. hint: reset all environments")
         seeds = seeds_of(seed, len(chosen), first=not self._began)
         commands, given = np.full(self.num_envs, agent_step.LOOK, np.int32), np.full(self.num_envs, -1, np.int64)
         commands[chosen], given[chosen] = agent_step.SEEDED_RESET, seeds
@@ -369,6 +375,8 @@ class CudaVec(VectorEnv):
                 f"this state is of an environment with options {np.asarray(state['options']).tolist()}; here they are "
                 f"{here.tolist()}. hint: build the environment with the arguments it was saved with"
             )
+        if "starts" not in state:
+            state = {**state, "starts": starts_of(np.asarray(state["away"]))}
         for k in KEPT:
             if state[k].shape != tuple(self._tensors[k].shape):
                 shapes = f"{state[k].shape} in the state, {tuple(self._tensors[k].shape)} here"

@@ -1,8 +1,9 @@
 """`bench gpu`: how fast a GPU plays and learns. Console frames a second over games and numbers of consoles, the latency
 of a vector step, samples learned a second, and (gpu_training.py) both at once.
 
-Everything is timed by the GPU's own clock, between two events around many launches, and counted where it happens: a
-console whose next game is being started plays no frame and counts none.
+Consoles are scattered over their games before they are measured, and games end and begin meanwhile. Everything is timed
+by the GPU's own clock, between two events around many launches, and counted where it happens: a console that is between
+two games plays no frame of a game and counts none.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dqnitro.intervals import mean_interval, rate_interval
 from dqnitro.lab.bench import gpu_training
 from dqnitro.lab.bench.console import GAMES
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Rate, gpu
-from dqnitro.lab.bench.gpu_work import UNIT, clocked, fill
+from dqnitro.lab.bench.gpu_work import UNIT, Games, Timed, clocked, fill, random_step, scatter
 from dqnitro.requirements import MOST_TOGETHER
 
 TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "gopher", "hero", "road_runner")
@@ -32,9 +33,13 @@ MACHINES = (256, 1024, 8192, 32768, 131072)
 BATCHES = (512, 2048)
 HOW = {"eager": (), "compiled": ("compile",), "own kernels": ("own-kernels",)}  # and the wrappers of it
 KINDS = tuple((double, how) for how in HOW for double in (False, True))
-WARM_TURNS = 2  # games that began together drift apart
+STEPS_TOGETHER = 16  # vector steps of one call that is timed
 GEOMEAN = "geometric mean"
-COLUMNS = {"ms": "ms per vector step, update or graph", "interval": "95% interval of the rate"}
+COLUMNS = {
+    "ms": "ms per vector step, update or graph", "interval": "95% interval of the rate",
+    "games_per_s": "games ended/s", "share_resetting": "share of consoles between two games",
+    "train_rate": "mean rate of a real run", "to_train": "rate / real run",
+}  # fmt: skip
 
 
 # ---- the console
@@ -51,36 +56,19 @@ def make_machines(game: str, n: int, device: torch.device) -> Any:
         raise CannotRun(str(e).split(" hint:")[0].splitlines()[0]) from None
 
 
-def steps_together(n: int) -> int:
-    """Vector steps between two checks for consoles that need a new game. Starting a game takes a hundred frames and
-    runs in parallel: in that time few consoles make many quick steps, and many consoles a few slow ones.
-    """
-    return max(8, min(64, 32_768 // n))
-
-
-def console_rate(machines: Any, n: int, frames_per_step: int, device: torch.device, took: list[float]) -> Rate:
-    """Random play; new games are started in parallel, as in training. Only consoles that play count frames."""
-    counted = torch.zeros((), dtype=torch.int64, device=device)
-    side = torch.cuda.Stream(device) if device.type == "cuda" else None
+def console_rate(machines: Any, n: int, frames_per_step: int, device: torch.device, took: list[float]) -> Timed:
+    """Random play in the steady state: games end and begin meanwhile. Only consoles that play count frames."""
+    counted, games = torch.zeros((), dtype=torch.int64, device=device), Games(n, device)
+    scatter(machines, n, device)
 
     def some_steps() -> None:
-        machines.admit()
-        if side is None:
-            machines.begin_games()
-        else:
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                machines.begin_games()
-        for _ in range(steps_together(n)):
-            machines.actions.copy_(torch.randint(0, machines.n_actions, (n,), device=device))
-            counted.add_((machines.resetting == 0).sum())
-            machines.step()
-        if side is not None:
-            torch.cuda.current_stream().wait_stream(side)
+        for _ in range(STEPS_TOGETHER):
+            playing = machines.resetting == 0
+            counted.add_(playing.sum())
+            random_step(machines, n, device)
+            games.count((machines.ended() & playing).sum(), machines.resetting)
 
-    for _ in range(WARM_TURNS):
-        some_steps()
-    return clocked(some_steps, lambda: frames_per_step * float(counted), device, took)
+    return Timed(clocked(some_steps, lambda: frames_per_step * float(counted), device, took), games)
 
 
 def console_name(game: str, n: int) -> str:
@@ -97,6 +85,7 @@ def bench_machines(
 ) -> dict[str, Any]:
     """One game with these numbers of consoles."""
     took: dict[str, list[float]] = {console_name(game, n): [] for n in counts}
+    games: dict[str, Games] = {}
     with Contest(o, "", UNIT, to) as contest:
         for n in counts:
             name = console_name(game, n)
@@ -105,12 +94,16 @@ def bench_machines(
                 where = torch.device(device())
                 machines = make(game, n, where)
                 contest.closing.callback(_close, machines)
-                return console_rate(machines, n, Config().frame_skip, where, took[name])
+                timed = console_rate(machines, n, Config().frame_skip, where, took[name])
+                games[name] = timed.games
+                return timed.rate
 
             contest.add_rate(name, rate, console_name(game, counts[0]), machines=n, game=game)
         result = contest.run(lambda table: "")
     for name, row in result["table"].items():
-        row["ms"] = 1000.0 * mean_interval(took[name]).mean / steps_together(row["machines"])
+        each = mean_interval(took[name]).mean
+        row["ms"] = 1000.0 * each / STEPS_TOGETHER
+        row |= games[name].columns(STEPS_TOGETHER, each)
     return result
 
 
@@ -208,9 +201,9 @@ def bench_learner(
 def bench(
     o: Options, games: Sequence[str] = TWENTY, counts: Sequence[int] = MACHINES, device: Callable[[], str] = gpu,
     make: Callable[..., Any] = make_machines, config: Callable[..., Config] = learner_config,
-    training: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None, trained: Sequence[str] = ("pong",),
 ) -> dict[str, Any]:  # fmt: skip
-    """One job after the other: consoles of all games at once would not fit into memory."""
+    """One job after the other: consoles of all games at once would not fit into memory. `trained`: for training."""
     to = "the fewest consoles of the same game or of training, or the eager learner at the same batch"
     counts = sorted(set(counts))
     jobs: list[tuple[list[str], Callable[[Options], dict[str, Any]]]] = []
@@ -221,8 +214,9 @@ def bench(
         jobs.append((names, lambda opts, g=game, c=mine: bench_machines(opts, g, c, device, to, make)))
     names = [learner_name(b, *kind) for b in BATCHES for kind in KINDS]
     jobs.append((names, lambda opts: bench_learner(opts, device, to, config)))
-    names = [gpu_training.training_name(*size) for size in gpu_training.SIZES]
-    jobs.append((names, lambda opts: gpu_training.bench_training(opts, device, to, **training or {})))
+    for game in trained:
+        names = [gpu_training.training_name(game, *size) for size in gpu_training.SIZES]
+        jobs.append((names, lambda opts, g=game: gpu_training.bench_training(opts, g, device, to, **training or {})))
     whole: dict[str, Any] = {"rates": {}, "table": {}, "skipped": {}}
     for opts, job in _chosen(o, jobs):
         part = job(opts)

@@ -1,4 +1,4 @@
-"""The environments of the `device` runner: consoles on the GPU whose steps and starts of games are launched apart."""
+"""The environments of the `device` runner: consoles on the GPU that start their games in steps."""
 
 from __future__ import annotations
 
@@ -42,13 +42,8 @@ class CudaEnvs:
     def step(self) -> None:
         self.vec.launch_step()
 
-    def admit(self) -> None:
-        """Consoles come back from the start of a game; their observation is its first."""
-        self.vec.launch_admit()
-        self.vec.launch_show()
-
-    def begin_games(self) -> None:
-        self.vec.launch_starts()
+    def restart(self, which: Tensor) -> None:
+        self.vec.restart(which)
 
     def outcome(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.vec.rewards.float(), self.vec.terminated, self.vec.truncated

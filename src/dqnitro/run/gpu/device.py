@@ -1,10 +1,13 @@
 """The `device` runner: games, replay and learner on one GPU, many steps and updates in one CUDA graph.
 
-A graph holds `STEPS_PER_GRAPH` vector steps. Each of them chooses actions, then plays on one stream while the updates that are
-owed run on another, and both meet again before the next choice. A third stream begins the next games of consoles whose game has
-ended. The host only starts graphs and reads, one graph later, what came back: in the steady state it waits for that alone.
+A graph holds `STEPS_PER_GRAPH` vector steps (fewer where each owes very many updates). Each of them chooses actions, then
+plays on one stream while the updates that are owed run on another, and both meet again before the next choice. A console
+whose game has ended plays the start of the next one in its steps, so games that end and begin change nothing about a
+graph. The target is copied inside it where that is due. The host only starts graphs and reads, one graph later, what came
+back: in the steady state it waits for that alone.
 
-Play acts on weights that are at most one vector step old. Updates sample from slots that play does not touch (`gpu_ring.GUARD`).
+Play acts on weights that are at most one vector step old. Updates sample from slots that play does not touch
+(`gpu_ring.GUARD`).
 """
 
 from __future__ import annotations
@@ -28,20 +31,12 @@ from dqnitro.run.gpu.agent import ENDS, STEPS, UPDATES, GpuAgent, Player
 from dqnitro.run.gpu.cuda_envs import CudaEnvs
 
 STEPS_PER_GRAPH = 16
+MOST_UPDATES = 1024  # in a graph that holds more than one vector step: each is some twenty nodes of it
 FEWEST_ENDS = 4096  # rows for games that end in one graph; more where there are more environments
 
 
 class DevicePlayer(Player, Protocol):
-    """Environments on the GPU. One whose game has ended
-    resets: one graph begins its next game, and a later one lets it play."""
-
-    def admit(self) -> None:
-        """Games that were begun come in; environments whose game has ended wait for theirs."""
-        ...
-
-    def begin_games(self) -> None:
-        """For the environments that wait: slow, and apart from the steps of all others."""
-        ...
+    """Environments on the GPU. One whose game has ended starts the next in the steps that follow: it is `resetting`."""
 
     def ended(self) -> Tensor:
         """bool (n,): whose game ended with the last step."""
@@ -92,6 +87,7 @@ class DeviceAgent(GpuAgent):
     def play(self, k: int = 0) -> None:
         """A step, and the book-keeping of the games, which nobody else sees."""
         reward, here = self.take_step(k)
+        self.age.masked_fill_(~here & (self.player.resetting == 0), 0)  # the first observation of a game
         ended = self.player.ended() & here
         self.score.add_(reward * here)
         self.length.add_(here)
@@ -103,13 +99,6 @@ class DeviceAgent(GpuAgent):
         self.length.masked_fill_(ended, 0)
         self.report[STEPS].add_(here.sum())
         self.report[ENDS].add_(ended.sum())
-
-    def admit(self) -> None:
-        """Once a graph: games that were begun come in, environments whose game has ended go out to begin one."""
-        before = self.player.resetting.clone()
-        self.player.admit()
-        self.age.masked_fill_((before != 0) & (self.player.resetting == 0), 0)
-        self.report[ENDS].zero_()
 
     def syncs_due(self) -> Tensor:
         """`Clock.owes_sync`, on the GPU: syncs that are due before the next update."""
@@ -155,26 +144,22 @@ class Graphs:
         self.agent, self.cuda = agent, agent.device.type == "cuda"
         c = agent.config
         self.updates_per_step = c.n_envs / c.steps_per_update
-        self.per_graph = STEPS_PER_GRAPH
+        self.per_graph = max(1, min(STEPS_PER_GRAPH, int(MOST_UPDATES / self.updates_per_step)))
         self._graphs: dict[tuple[int, ...], Any] = {}
         if self.cuda:
-            self._play, self._start = torch.cuda.Stream(agent.device), torch.cuda.Stream(agent.device)
+            self._play = torch.cuda.Stream(agent.device)
 
     def _body(self, updates: tuple[int, ...]) -> None:
         """`updates[i]` updates beside vector step i."""
         a = self.agent
-        a.admit()
+        a.report[ENDS].zero_()
         if not self.cuda:
-            a.player.begin_games()
             for k in updates:
                 a.choose()
                 self._learn(k)
                 a.play()
             return
         main = torch.cuda.current_stream()
-        self._start.wait_stream(main)
-        with torch.cuda.stream(self._start):
-            a.player.begin_games()
         for k in updates:
             a.choose()
             self._play.wait_stream(main)
@@ -182,10 +167,9 @@ class Graphs:
                 a.play()
             self._learn(k)
             main.wait_stream(self._play)
-        main.wait_stream(self._start)
 
     def _learn(self, updates: int) -> None:
-        """Updates that are drawn together share a target: a sync that is due between them is made after the last one."""
+        """Updates that are drawn together share a target: a sync that is due between them comes after the last one."""
         for size in self.agent.sizes(updates):
             self.agent.sync_target_if_due()
             self.agent.learn(size)
