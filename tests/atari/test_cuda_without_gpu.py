@@ -451,5 +451,7 @@ def test_everything_compiles_without_a_card(monkeypatch):
     units = build.compile_units((9, 0))
     assert {"step_kernel", "show_kernel", "shrink_kernel"} <= set(units)
     assert all(".target sm_90" in text for text in units.values())
+    # Consoles of a warp that play and consoles that start meet in one call: two would run one after the other.
+    assert len(re.findall(r"call[^;]*dqnitro_any_frame_unit", units["step_kernel"])) == 1
     for registers in (build.FEW_REGISTERS, build.MANY_REGISTERS):
         assert b"step_kernel" in build.link(units, (9, 0), registers)

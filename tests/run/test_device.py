@@ -269,7 +269,7 @@ def test_the_target_is_copied_where_the_inline_clock_would(n_envs, steps_per_upd
 def test_a_sync_cuts_no_graph_and_needs_no_other_one():
     """A graph is as long, and its patterns are as many, whether the target is copied often or never."""
     for period in (4, 50, 10**6):
-        a = agent(config(target_sync_steps=period, first_fill_steps=60))
+        a = agent(config(target_sync_steps=period, first_fill_steps=60, batch_size=4))
         graphs = Graphs(a)
         patterns, run = set(), graphs.run
 
@@ -278,6 +278,6 @@ def test_a_sync_cuts_no_graph_and_needs_no_other_one():
             run(updates)
 
         graphs.run = keep
-        steps = [t.steps for t in itertools.islice(ticks_of(a, graphs), 6)]
+        steps = [t.steps for t in itertools.islice(ticks_of(a, graphs), 5)]
         assert patterns == {(0,) * STEPS_PER_GRAPH, (2,) * STEPS_PER_GRAPH} and steps[0] > 16
         assert int(a.syncs) == int(60 + 4.0 * (int(a.report[UPDATES]) - 2)) // period
