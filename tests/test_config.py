@@ -27,7 +27,7 @@ from dqnitro.errors import ConfigError
         ({"double": 1}, "must be of type bool"),
         ({"device": "tpu"}, "device must be auto, cpu or cuda"),
         ({"act_device": "auto"}, "act_device must be same, cpu, cuda or cuda:N"),
-        ({"act_sync_updates": 4}, "needs a second network to act with.*hint: --act-device cpu"),
+        ({"act_sync_updates": 4}, "needs a second network to act with.*hint: act_device cpu"),
         ({"resize": "linear", "envs": "ale"}, "envs ale supports resize area only, got 'linear'"),
         ({"prioritized": True, "replay": "plain"}, "prioritized needs"),
         ({"value_min": 1.0, "value_max": 1.0}, "value_max"),

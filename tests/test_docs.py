@@ -20,6 +20,13 @@ def test_the_example_in_the_readme_runs(capsys):
     assert re.search(r"steps after \d+ steps", out) and "mean score" in out
 
 
+def test_the_examples_for_python_run(tmp_path, monkeypatch):
+    """One after the other, in a folder of their own: the second loads what the first has stored."""
+    monkeypatch.chdir(tmp_path)
+    for code in re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.S):
+        exec(compile(code, "python.md", "exec"), {"__name__": "docs_python"})
+
+
 def generator(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)

@@ -92,7 +92,7 @@ def test_device_cpu_on_a_gpu_machine_gives_the_recipe_of_a_cpu(monkeypatch):
     use(monkeypatch, Here(16))
     without = recipes.untuned("auto", "pong")
     use(monkeypatch, H200)
-    monkeypatch.setattr("dqnitro.cli.training.check_runner", lambda config: None)  # it asks torch, not `Here`
+    monkeypatch.setattr("dqnitro.planning.check_runner", lambda config: None)  # it asks torch, not `Here`
     assert (
         recipes.plan("auto", "pong", "cpu") == without
         and recipes.plan("auto", "pong", "cuda").config().runner == "hybrid"

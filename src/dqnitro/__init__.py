@@ -1,6 +1,6 @@
 """DQNitro: DQN on Atari as fast as your machine allows, and what every speed-up buys.
 
-    from dqnitro import Config, recipes, resume, train
+    from dqnitro import Callback, Config, load, recipes, resume, train
 
 Everything is imported on first use, so that `import dqnitro` and `dqnitro --help` are fast and `dqnitro.atari` does not
 need torch.
@@ -14,19 +14,39 @@ from dqnitro import process_setup
 
 if TYPE_CHECKING:
     from dqnitro import recipes
+    from dqnitro.api import Result, load, resume, train
+    from dqnitro.callback import Callback, Training
     from dqnitro.config import Config
-    from dqnitro.session import Result, resume, train
+    from dqnitro.own import register
+    from dqnitro.trained import TrainedAgent
 
-__all__ = ["Config", "Result", "__version__", "recipes", "resume", "train"]
+__all__ = [
+    "Callback",
+    "Config",
+    "Result",
+    "TrainedAgent",
+    "Training",
+    "__version__",
+    "load",
+    "recipes",
+    "register",
+    "resume",
+    "train",
+]
 __version__ = "0.1.0"
 
 process_setup.prepare()
 
 _HOME = {
+    "Callback": "dqnitro.callback",
     "Config": "dqnitro.config",
-    "Result": "dqnitro.session",
-    "train": "dqnitro.session",
-    "resume": "dqnitro.session",
+    "Result": "dqnitro.api",
+    "TrainedAgent": "dqnitro.trained",
+    "Training": "dqnitro.callback",
+    "load": "dqnitro.api",
+    "register": "dqnitro.own",
+    "resume": "dqnitro.api",
+    "train": "dqnitro.api",
 }
 
 

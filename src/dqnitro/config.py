@@ -236,7 +236,7 @@ def _check_devices(c: Config) -> None:
     if c.act_sync_updates > 1 and c.act_device == "same":
         raise ConfigError(
             f"act_sync_updates {c.act_sync_updates} needs a second network to act with, but act_device is same",
-            "--act-device cpu makes one",
+            "act_device cpu makes one",
         )
 
 
@@ -244,7 +244,7 @@ def _check_envs(c: Config) -> None:
     if c.resize != "area" and c.envs in ("ale", "console"):
         raise ConfigError(
             f"envs {c.envs} supports resize area only, got {c.resize!r}",
-            "use --envs wrappers, gym-sync or gym-async",
+            "set envs to wrappers, gym-sync or gym-async",
         )
 
 
@@ -276,20 +276,20 @@ def _check_replay(c: Config) -> None:
             f"raise it to at least {(c.n_step + c.frame_stack + 1) * c.n_envs}",
         )
     if c.prioritized and c.replay == "plain":
-        raise ConfigError("prioritized needs --replay frames, got plain", "leave --replay at frames")
+        raise ConfigError("prioritized needs replay frames, got plain", "leave replay at frames")
 
 
 def _check_runner(c: Config) -> None:
     if c.env_parts > 1 and c.runner != "hybrid":
-        raise ConfigError(f"env_parts {c.env_parts} needs --runner hybrid, got {c.runner}", "leave --env-parts at 0")
+        raise ConfigError(f"env_parts {c.env_parts} needs runner hybrid, got {c.runner}", "leave env_parts at 0")
     if c.slack_steps and c.runner != "processes":
         raise ConfigError(
-            f"slack_steps {c.slack_steps} needs --runner processes, got {c.runner}", "leave --slack-steps at 0"
+            f"slack_steps {c.slack_steps} needs runner processes, got {c.runner}", "leave slack_steps at 0"
         )
     if c.runner == "processes" and c.act_device != "same":
         raise ConfigError(
-            f"act_device {c.act_device} is for --runner inline, got processes",
-            "the player process acts on the CPU with its own copy of the network; leave out --act-device",
+            f"act_device {c.act_device} is for runner inline, got processes",
+            "the player process acts on the CPU with its own copy of the network; leave act_device at same",
         )
     if c.slack_steps // c.n_envs > MAX_SLACK_TICKS:
         raise ConfigError(

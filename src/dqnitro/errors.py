@@ -1,5 +1,10 @@
 """Errors that a user can act on: what was expected, what was given, what to do."""
 
+from __future__ import annotations
+
+import os
+import traceback
+
 
 class UserError(Exception):
     """Invalid input. The command line prints it as one line, without a traceback, and exits with 2."""
@@ -57,3 +62,22 @@ class EnvFailed(Exception):
         message = " ".join(message.split())
         super().__init__(f"the environment failed: {message}; hint: repair it; --resume continues a run that had begun")
         self.trace = trace  # of the environment's own exception
+
+
+class CallbackFailed(Exception):
+    """A callback of the user's raised an exception, which is the cause. The run was saved before."""
+
+    exit_code = 5
+
+    def __init__(self, what: str, cause: BaseException) -> None:
+        """`what` names the method: "EarlyStop.on_game"."""
+        super().__init__(" ".join(f"{user_line(cause)}{type(cause).__name__}: {cause} (in {what})".split()))
+        self.trace = "".join(traceback.format_exception(cause))
+
+
+def user_line(error: BaseException) -> str:
+    """`file.py:12: ` of the user's innermost line on the way to an error; empty if it has none."""
+    ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
+    lines = [f for f in traceback.extract_tb(error.__traceback__) if not os.path.abspath(f.filename).startswith(ours)]
+    theirs = [f for f in lines if "site-packages" not in f.filename] or lines
+    return f"{theirs[-1].filename}:{theirs[-1].lineno}: " if theirs else ""

@@ -13,7 +13,7 @@ import pathlib
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Protocol
 
@@ -56,6 +56,8 @@ class Sink(Protocol):
 
     def snapshot(self, s: Snapshot) -> None: ...
 
+    def log(self, values: Mapping[str, float], wall_s: float, steps: int) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -67,6 +69,8 @@ class NullSink:
     def loss(self, value: float, avg: float, wall_s: float, steps: int, updates: int) -> None: ...
 
     def snapshot(self, s: Snapshot) -> None: ...
+
+    def log(self, values: Mapping[str, float], wall_s: float, steps: int) -> None: ...
 
     def close(self) -> None: ...
 
@@ -102,6 +106,9 @@ class JsonlSink(NullSink):
         self._write("progress", **s.to_dict())
         self._flush()
 
+    def log(self, values: Mapping[str, float], wall_s: float, steps: int) -> None:
+        self._write("log", wall_s=round(wall_s, 4), steps=steps, values=dict(values))
+
     def position(self) -> int:
         self._flush()
         return os.path.getsize(self._path)
@@ -134,6 +141,11 @@ class TensorBoardSink(NullSink):
 
     def snapshot(self, s: Snapshot) -> None:
         self._add(s.steps, epsilon=s.epsilon, avg_fps=s.steps_per_s)
+
+    def log(self, values: Mapping[str, float], wall_s: float, steps: int) -> None:
+        with writing(self._folder):
+            for name, value in values.items():
+                self._writer.add_scalar(name, value, steps)
 
     def close(self) -> None:
         with writing(self._folder):
@@ -213,6 +225,11 @@ class Tally:
         """At the end of a run, unless there is one of this very step: a finished run that is resumed ends at once."""
         if self._mark[1] != self._agent.clock.steps:
             self.take_snapshot(epsilon)
+
+    def log(self, values: Mapping[str, float]) -> None:
+        """Numbers of the user's own."""
+        for sink in self._sinks:
+            sink.log(values, self.wall_s, self._agent.clock.steps)
 
     def take_snapshot(self, epsilon: float) -> Snapshot:
         a = self._agent

@@ -22,6 +22,16 @@ class Interval(NamedTuple):
         return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}] (n={self.n})"
 
 
+class Scored(NamedTuple):
+    """Scores of new games, and their mean with its 95% interval."""
+
+    scores: list[float]
+    mean: float
+    low: float
+    high: float
+    truncated: int = 0  # games in which nothing happened any more; they count with the score they had then
+
+
 FEW = 12  # with fewer values, resampling underestimates how far the mean may lie
 
 

@@ -23,6 +23,7 @@ from dqnitro.envs.names import check_trust
 from dqnitro.errors import CheckpointError, ConfigError
 from dqnitro.files import seal_holds
 from dqnitro.host import usable_cores
+from dqnitro.intervals import Scored, mean_interval
 from dqnitro.learn.learner import build_network, head_spec
 from dqnitro.requirements import on_gpu
 from dqnitro.seeds.folder import is_seeds
@@ -126,7 +127,7 @@ def load_config(run_dir: pathlib.Path, trust: bool = True) -> Config:
         raise CheckpointError(f"{path} was written by another version ({e})") from e
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as e:
         raise CheckpointError(f"{path} is damaged ({type(e).__name__}: {e})") from e
-    check_trust(config.env_id, trust)
+    check_trust(config, trust)
     return config
 
 
@@ -220,14 +221,7 @@ def play_games(
     return played
 
 
-class Scored(NamedTuple):
-    """Scores of new games, and their mean with its interval."""
-
-    scores: list[float]
-    mean: float
-    low: float
-    high: float
-    truncated: int = 0  # games in which nothing happened any more; they count with the score they had then
+MakePolicy = Callable[[EnvSpec, int], Any]  # for these environments, with random numbers of this seed
 
 
 def score(
@@ -239,10 +233,23 @@ def score(
     They are played at the same time, `AT_ONCE` at most, in the environment backend of the run or, where that one plays
     in Python, in ale-py's equal one. `trust`: import the module of an environment `module:Id` (see `resume`).
     """
-    from dqnitro.envs import make_envs
-    from dqnitro.intervals import mean_interval
-
     config = load_config(run_dir, trust)
+
+    def policy(spec: EnvSpec, seed: int) -> Policy:
+        return _policy(run_dir, config, spec, epsilon, seed)
+
+    return score_policy(policy, config, n_games, seed, backend, idle_frames=idle_frames, on_game=on_game)
+
+
+def score_policy(
+    make_policy: MakePolicy, config: Config, n_games: int, seed: int = 0, backend: str = "",
+    *, idle_frames: int = IDLE_FRAMES, on_game: Callable[[int], None] = lambda n: None,
+) -> Scored:  # fmt: skip
+    """Play `n_games` new games of a config with any policy (see `score`)."""
+    from dqnitro.envs import make_envs
+
+    if n_games < 1:
+        raise ConfigError(f"games must be at least 1, got {n_games}")
     config = config.replace(envs=backend or _fastest_equal(config))
     played: list[Played] = []
 
@@ -258,7 +265,7 @@ def score(
         envs = make_envs(fresh.replace(seed=(fresh.seed + 7919 * wave) % 2**31))
         policy = None
         try:
-            policy = _policy(run_dir, config, envs.spec, epsilon, seed + wave)
+            policy = make_policy(envs.spec, seed + wave)
             with _one_thread(config):
                 play_games(policy, envs, Bounds(idle_frames), ended)
         finally:
@@ -353,17 +360,29 @@ def show(
     run_dir: pathlib.Path, make_screen: Callable[[float], Any], epsilon: float = 0.01, seed: int = 0,
     trust: bool = False, bounds: Bounds = NOT_IDLE,
 ) -> Played:  # fmt: skip
+    """Play one new game of a run on a screen (see `show_policy`)."""
+    config = load_config(run_dir, trust)
+
+    def policy(spec: EnvSpec, seed: int) -> Policy:
+        return _policy(run_dir, config, spec, epsilon, seed)
+
+    return show_policy(policy, config, make_screen, seed, bounds)
+
+
+def show_policy(
+    make_policy: MakePolicy, config: Config, make_screen: Callable[[float], Any], seed: int = 0,
+    bounds: Bounds = NOT_IDLE,
+) -> Played:  # fmt: skip
     """Play one new game on a screen: `make_screen(fps)` returns an object to call with each RGB frame and to close.
 
     Atari games show every console frame, other environments what `render()` returns.
     """
     from dqnitro.envs import make_watched_envs
 
-    config = load_config(run_dir, trust)
     screen: Any = None
     envs, fps = make_watched_envs(_fresh_games(config, 1, seed), lambda rgb: screen(rgb))
     try:
-        policy = _policy(run_dir, config, envs.spec, epsilon, seed)
+        policy = make_policy(envs.spec, seed)
         screen = make_screen(fps)
         with _one_thread(config):
             (played,) = play_games(policy, envs, bounds)

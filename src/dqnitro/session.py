@@ -14,10 +14,19 @@ from typing import Any
 
 from dqnitro import checkpoint
 from dqnitro.agent import Agent, Tick
+from dqnitro.callback import Callback, Training
 from dqnitro.clock import Every
 from dqnitro.config import Config
-from dqnitro.envs.names import check_trust
-from dqnitro.errors import CheckpointError, ConfigError, DivergedError, EnvFailed, PlayerDied, StorageError
+from dqnitro.envs.names import check_trust, know_pieces
+from dqnitro.errors import (
+    CallbackFailed,
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    EnvFailed,
+    PlayerDied,
+    StorageError,
+)
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
 from dqnitro.files import now_text
 from dqnitro.run import make_run
@@ -27,12 +36,12 @@ from dqnitro.signals import Interrupted, Signals, starting
 
 # may change on resume
 LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s")
-EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
+EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "callback": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended. `ended` is solved, steps, minutes, SIGINT, SIGTERM or SIGHUP."""
+    """How a run ended. `ended` is solved, steps, minutes, callback, SIGINT, SIGTERM or SIGHUP."""
 
     ended: str
     config: Config
@@ -50,7 +59,9 @@ class Result:
     samples_per_s: float  # transitions learned from
     bytes_per_transition: float
     share: dict[str, float]  # of the wall clock, by phase; "loop" is the overhead of the loop itself
-    agent: Agent = dataclasses.field(repr=False, compare=False)
+    # The run's own agent, closed; `dqnitro.train` gives a `TrainedAgent` in its place.
+    agent: Any = dataclasses.field(repr=False, compare=False)
+    reason: str = ""  # why a callback stopped it
 
     @property
     def exit_code(self) -> int:
@@ -70,6 +81,7 @@ def train(
     recipe: str = "custom",
     rungs: Sequence[str] = (),
     sinks: Sequence[Sink] = (),
+    callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Train until a limit of the config is reached or a signal arrives.
 
@@ -77,6 +89,7 @@ def train(
     resumed; without it nothing is written. Raises ConfigError before the first step if the config cannot work.
     """
     started = time.perf_counter()
+    know_pieces(config)
     folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
     discard = folder.discard if folder else lambda: None
     with starting(discard):
@@ -86,7 +99,7 @@ def train(
             discard()
             raise
     try:
-        return _run(agent, ticks, folder, sinks, started, None)
+        return _run(ticks, Training(agent, folder and folder.path, callbacks), folder, sinks, started, None)
     finally:
         agent.close()
         if folder:
@@ -94,7 +107,12 @@ def train(
 
 
 def resume(
-    run_dir: str | os.PathLike[str], *, sinks: Sequence[Sink] = (), trust: bool = False, **changes: Any
+    run_dir: str | os.PathLike[str],
+    *,
+    sinks: Sequence[Sink] = (),
+    callbacks: Sequence[Callback] = (),
+    trust: bool = False,
+    **changes: Any,
 ) -> Result:
     """Continue a stored run from its newest checkpoint. Only limits may change; all else decides what is computed.
 
@@ -111,8 +129,8 @@ def resume(
     try:
         arrays, manifest = checkpoint.load(folder.path)
         config = check_record(manifest, folder.path).replace(**changes)
-        check_trust(config.env_id, trust)
-        return _resume(folder, config, arrays, manifest, sinks, started)
+        check_trust(config, trust)
+        return _resume(folder, config, arrays, manifest, (sinks, callbacks), started)
     finally:
         folder.unlock()
 
@@ -122,9 +140,10 @@ def _resume(
     config: Config,
     arrays: dict[str, Any],
     manifest: dict[str, Any],
-    sinks: Sequence[Sink],
+    consumers: tuple[Sequence[Sink], Sequence[Callback]],
     started: float,
 ) -> Result:
+    sinks, callbacks = consumers
     with starting():
         agent, ticks = make_run(config)
     try:
@@ -135,7 +154,7 @@ def _resume(
             raise CheckpointError(
                 f"{folder.path}: the checkpoint does not fit its config ({type(e).__name__}: {e})"
             ) from e
-        return _run(agent, ticks, folder, sinks, started, manifest)
+        return _run(ticks, Training(agent, folder.path, callbacks), folder, sinks, started, manifest)
     finally:
         agent.close()
 
@@ -150,15 +169,16 @@ def _file_sinks(folder: RunFolder | None, manifest: dict[str, Any] | None) -> tu
 
 
 def _run(
-    agent: Agent,
     ticks: Iterator[Tick],
+    training: Training,
     folder: RunFolder | None,
     extra: Sequence[Sink],
     started: float,
     manifest: dict[str, Any] | None,
 ) -> Result:
+    agent = training.agent
     jsonl, own = _file_sinks(folder, manifest)
-    sinks: list[Sink] = [*own, *extra]
+    sinks: list[Sink] = [*own, *extra, training.sink]
     if folder:
         folder.write_summary("running", env_id=agent.config.env_id)
     wall_before = float(manifest["tally"]["wall_s"]) if manifest else 0.0
@@ -183,16 +203,19 @@ def _run(
     try:
         with Signals().installed() as signals:
             try:
-                ended = _consume(agent, ticks, tally, wall_before, save, signals)
+                training.begin(tally)
+                ended = _consume(training, ticks, tally, wall_before, save, signals)
                 times = {"startup_s": startup_s, "fill_s": tally.fill_s, "loop_s": tally.wall_s - wall_before}
-                result = _result(ended, agent, tally, folder, times)
+                result = _result(ended, training, tally, folder, times)
                 tally.last_snapshot(agent.clock.epsilon())
                 save()
-            except (DivergedError, PlayerDied, EnvFailed) as e:
+            except (DivergedError, PlayerDied, EnvFailed, CallbackFailed) as e:
                 save()
                 if folder:
                     state = "diverged" if isinstance(e, DivergedError) else "crashed"
                     folder.write_summary(state, env_id=agent.config.env_id)
+                with contextlib.suppress(CallbackFailed):  # one error is enough
+                    training.end(type(e).__name__)
                 raise
     except StorageError:
         if folder:
@@ -206,12 +229,15 @@ def _run(
     if folder:
         state = ended if ended in ("solved", "steps", "minutes") else "stopped"
         folder.write_summary(state, **result.to_dict())
+    training.end(ended)
     return result
 
 
-def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any, signals: Signals) -> str:
-    """Follow the loop until a limit or a signal ends it; returns which one."""
-    c = agent.config
+def _consume(
+    training: Training, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any, signals: Signals
+) -> str:
+    """Follow the loop until a limit, a callback or a signal ends it; returns which one."""
+    agent, c = training.agent, training.config
     autosave = Every(c.checkpoint_every_s)
     deadline = wall_before + c.max_minutes * 60 if c.max_minutes else math.inf
     if c.max_steps and agent.clock.steps >= c.max_steps:
@@ -219,6 +245,7 @@ def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: flo
     try:
         for tick in ticks:
             tally.on_tick(tick)
+            training.on_tick(tick)
             if signals.caught:
                 return signals.caught
             if tick.ends and tally.solved(c.stop_at_score):
@@ -227,14 +254,17 @@ def _consume(agent: Agent, ticks: Iterator[Tick], tally: Tally, wall_before: flo
                 return "steps"
             if tally.wall_s >= deadline:
                 return "minutes"
-            if autosave.due():
+            if training.wants_stop:
+                return "callback"
+            if training.take_checkpoint_request() or autosave.due():
                 save()
     except Interrupted:  # in a step that did not end; it can be saved as it was before that step
         return signals.caught or "SIGINT"
     raise AssertionError("the loop is endless")
 
 
-def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, times: dict[str, float]) -> Result:
+def _result(ended: str, training: Training, tally: Tally, folder: RunFolder | None, times: dict[str, float]) -> Result:
+    agent = training.agent
     wall, steps = tally.wall_s, agent.clock.steps
     share = {k: v / wall for k, v in agent.phases.seconds.items()}
     share["loop"] = max(0.0, 1.0 - sum(share.values()))
@@ -255,6 +285,7 @@ def _result(ended: str, agent: Agent, tally: Tally, folder: RunFolder | None, ti
         bytes_per_transition=agent.replay.bytes_per_transition,
         share=share,
         agent=agent,
+        reason=training.reason,
     )
 
 

@@ -1,6 +1,7 @@
 """Play and train apart: the same run as inline with slack 0, a known run with more, and both resume bit for bit."""
 
 import math
+import threading
 
 import gymnasium as gym
 import numpy as np
@@ -219,13 +220,14 @@ def test_games_that_do_not_come_out_the_same_again_end_the_run(state_ticks, says
 def test_an_environment_that_the_player_cannot_make_is_the_users_error(threads):
     with pytest.raises(ConfigError, match="unknown game or environment 'NoSuch-v0'"):
         make_run(CORRIDOR.replace(env_id="NoSuch-v0", runner="processes"))
-    gym.register("dqnitro_test/Local-v0", entry_point=lambda: fakes_envs.Corridor())
-    with pytest.raises(ConfigError, match="cannot be made in another process .*hint: register a class"):
+    lock = threading.Lock()  # nothing that holds one can be sent to another process
+    gym.register("dqnitro_test/Local-v0", entry_point=lambda: fakes_envs.Corridor(6 if lock else 0))
+    with pytest.raises(ConfigError, match="cannot be made in another process .*hint: give a class or function"):
         make_run(CORRIDOR.replace(env_id="dqnitro_test/Local-v0", runner="processes"))
 
 
 def test_slack_needs_the_runner_and_memory(threads, monkeypatch):
-    with pytest.raises(ConfigError, match="slack_steps 8 needs --runner processes"):
+    with pytest.raises(ConfigError, match="slack_steps 8 needs runner processes"):
         CORRIDOR.replace(slack_steps=8)
     with pytest.raises(
         ConfigError, match="slack_steps 195 is over 64 steps of each of 3 environments; hint: at most 194"

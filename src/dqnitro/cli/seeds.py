@@ -123,7 +123,7 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
     owner.lock()  # fails before anything is read if another process has it; `_follow` takes it for good
     owner.unlock()
     folder = SeedsFolder.read(path)
-    check_trust(folder.config.env_id, args.trust)
+    check_trust(folder.config, args.trust)
     folder = folder.changed(changes, min(args.at_once or folder.at_once, len(folder.seeds)))
     note(f"{folder.config.env_id}: resuming {path}, {len(folder.seeds)} seeds")
     return folder, "max_minutes" in changes

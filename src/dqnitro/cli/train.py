@@ -12,7 +12,7 @@ from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
 from dqnitro.cli.live import json_line, make_sinks, speed_text
-from dqnitro.cli.training import afterwards, check_resume, check_runner, planned, truncated_text, write_page
+from dqnitro.cli.training import afterwards, check_resume, planned, truncated_text, write_page
 from dqnitro.cli.wall_clock import Compiling, WallClock, clock_text
 from dqnitro.cli.wording import duration
 from dqnitro.config import Config
@@ -169,6 +169,7 @@ def _shown(
 
 
 def _resume(args: argparse.Namespace, clock: WallClock, compiling: Compiling) -> Any:
+    from dqnitro.planning import check_runner
     from dqnitro.play import load_config
     from dqnitro.session import resume
 
@@ -189,6 +190,7 @@ ENDED = {
     "solved": "solved in",
     "steps": "stopped by --steps after",
     "minutes": "stopped by --minutes after",
+    "callback": "stopped by a callback after",
     "SIGINT": "stopped by Ctrl-C after",
     "SIGTERM": "stopped by SIGTERM after",
     "SIGHUP": "stopped by SIGHUP after",

@@ -18,26 +18,15 @@ from dqnitro.errors import ConfigError
 
 def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
     """The config that was asked for, and its rungs."""
-    from dqnitro import recipes
-    from dqnitro.ladder import fitted
+    from dqnitro.planning import Wish
+    from dqnitro.planning import planned as plan
 
     if not args.game:
         raise ConfigError("no game was given", "`dqnitro train pong`, or `--resume RUN`")
-    plan = recipes.plan(args.recipe, args.game, args.device)
-    config = plan.config(tuple(args.without), tuple(args.also)).replace(**config_changes(args))
-    config, rungs, why = fitted(config, plan.climbed(tuple(args.without), tuple(args.also)))
-    if why:
-        note(why)
-    check_runner(config)
-    return config, rungs
-
-
-def check_runner(config: Config) -> None:
-    """Refuse a GPU runner where there is no GPU, before anything is built."""
-    from dqnitro.requirements import runner_needs
-
-    if config.runner in ("device", "hybrid") and (why := runner_needs(config.runner, config)):
-        raise ConfigError(f"--runner {config.runner}: {why}", "leave it out; recipe auto chooses one that runs here")
+    made = plan(Wish(args.game, args.recipe, args.without, args.also, config_changes(args)))
+    for text in made.notes:
+        note(text)
+    return made.config, made.rungs
 
 
 def check_resume(args: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "atari_games",
     "env_kind",
     "make_envs",
+    "make_single_env",
     "make_watched_envs",
 ]
 
@@ -67,6 +68,21 @@ def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) ->
     from dqnitro.envs.generic import frames_per_second
 
     return envs, frames_per_second(config.env_id)
+
+
+def make_single_env(config: Config, render_mode: str | None = None) -> gym.Env:
+    """One Gymnasium environment with the observations of a config; whole games, unclipped rewards, its own resets."""
+    config = config.replace(episodic_life=False)
+    game = atari_game(config.env_id)
+    if game is None:
+        from dqnitro.envs.generic import find_spec, make_gym_env
+
+        return make_gym_env(find_spec(config.env_id), config, render_mode=render_mode)
+    if render_mode is not None:
+        raise ConfigError(f"{game} has no render_mode here, got {render_mode!r}", "agent.record(FILE) makes a video")
+    from dqnitro.envs.atari import make_atari_env
+
+    return make_atari_env(game, config, None)
 
 
 def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Games]:

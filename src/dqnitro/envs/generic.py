@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
 
+from dqnitro import own
 from dqnitro.config import Config
-from dqnitro.envs.names import unknown_env
+from dqnitro.envs.names import split_kwargs, unknown_env
 from dqnitro.envs.wrappers import EpisodicLife, FrameStack, StepResult, Warp
 from dqnitro.errors import ConfigError
 
@@ -18,12 +23,17 @@ from dqnitro.errors import ConfigError
 SMALLEST_IMAGE = 16
 
 
-def make_gym_env(spec: Any, config: Config, on_frame: Callable[[np.ndarray], None] | None = None) -> gym.Env:
+def make_gym_env(
+    spec: Any,
+    config: Config,
+    on_frame: Callable[[np.ndarray], None] | None = None,
+    render_mode: str | None = None,
+) -> gym.Env:
     """The environment of a Gymnasium spec, checked and converted. Rewards are unchanged.
 
     `on_frame` gets the result of `render()` (RGB) after every reset and step.
     """
-    env = _construct(spec)
+    env = _construct(spec) if render_mode is None else _construct(spec, render_mode=render_mode)
     if on_frame is not None:
         env = _with_pictures(spec, env)
     check_actions(env.action_space, config.env_id)
@@ -39,19 +49,39 @@ def make_gym_env(spec: Any, config: Config, on_frame: Callable[[np.ndarray], Non
 
 
 def find_spec(env_id: str) -> Any:
-    """Gymnasium's spec of `env_id`; `module:EnvId` imports the module first, which registers the environment."""
-    module = env_id.partition(":")[0] if ":" in env_id else None
-    try:
-        # The spec is looked up here and sent to worker processes as a whole, so what the parent registered works there.
-        if module is not None:
-            __import__(module)
-        return gym.spec(env_id.rpartition(":")[2])
-    except ModuleNotFoundError as e:
-        if e.name is None or module is None or not (module + ".").startswith(e.name + "."):
-            raise  # the user's module exists but one of its imports is missing: they need the traceback
-        raise ConfigError(f"no module named {module!r} for environment {env_id!r}", "is it on PYTHONPATH?") from e
-    except (gym.error.UnregisteredEnv, gym.error.Error) as e:
-        raise unknown_env(env_id) from e
+    """Gymnasium's spec of `env_id`.
+
+    `module:EnvId` imports the module first, which registers the environment; `module:function` is a function or class
+    that makes one. Both may end with arguments, as in `FrozenLake-v1?is_slippery=false`.
+    """
+    name, kwargs = split_kwargs(env_id)
+    # The spec is looked up here and sent to worker processes as a whole, so what the parent registered works there.
+    spec = _own_spec(name)
+    if spec is None:
+        try:
+            spec = gym.spec(name.rpartition(":")[2])
+        except (gym.error.UnregisteredEnv, gym.error.Error) as e:
+            raise unknown_env(env_id) from e
+    if kwargs:
+        spec = copy.copy(spec)
+        spec.kwargs = {**spec.kwargs, **kwargs}
+    return spec
+
+
+def _own_spec(name: str) -> Any:
+    """The spec of a function or class that makes environments; None if the name is one of Gymnasium's."""
+    module, _, path = name.partition(":")
+    if not path:
+        return None
+    if not name.startswith(own.LOCAL):
+        found: Any = own.import_module(module, name)
+        for part in path.split("."):
+            found = getattr(found, part, None)
+        if not callable(found):
+            return None
+    maker = own.find("env", name)
+    bar = getattr(maker, "reward_threshold", None)
+    return EnvSpec(re.sub(r"[^\w.-]", "_", name), entry_point=maker, reward_threshold=bar)
 
 
 def _construct(spec: Any, **kwargs: Any) -> gym.Env:
@@ -63,11 +93,23 @@ def _construct(spec: Any, **kwargs: Any) -> gym.Env:
 
 def _with_pictures(spec: Any, env: gym.Env) -> gym.Env:
     # Gymnasium only warns about an unsupported mode and then fails in the user's constructor.
+    if env.render_mode == "rgb_array":
+        return env
     modes = env.metadata.get("render_modes", [])
     env.close()
     if "rgb_array" not in modes:
         raise ConfigError(f"{spec.id} has the render modes {modes}, a video needs 'rgb_array'")
+    if callable(spec.entry_point) and not _takes(spec.entry_point, "render_mode"):
+        raise ConfigError(
+            f"{spec.id} is made without pictures", "make it with render_mode='rgb_array', or take that argument"
+        )
     return _construct(spec, render_mode="rgb_array")
+
+
+def _takes(function: Any, keyword: str) -> bool:
+    """Whether a function has this argument."""
+    parameters = inspect.signature(function).parameters
+    return keyword in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
 def check_actions(space: gym.Space, env_id: str) -> None:

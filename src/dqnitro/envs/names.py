@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import difflib
 import functools
+import json
 import re
 import sys
+import urllib.parse
+from typing import Any
 
+from dqnitro import own
+from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError
 
 # These cartridges have no mode for one player.
@@ -33,16 +38,34 @@ def atari_game(env_id: str) -> str | None:
     return _by_letters().get(_letters(name))
 
 
-def check_trust(env_id: str, trust: bool) -> None:
-    """Refuse the environment of a stored run if that would import code that the user has not named.
+def _pieces(config: Config) -> dict[str, str]:
+    """The names of what may be the user's own code, by kind."""
+    return {"env": split_kwargs(config.env_id)[0], **{kind: str(getattr(config, kind, "")) for kind in own.KINDS}}
 
-    The files may be a stranger's. A module that is already imported runs no code by being imported again.
+
+def know_pieces(config: Config) -> None:
+    """The user asks for this config: running its pieces is their wish."""
+    for kind, name in _pieces(config).items():
+        own.know(kind, name)
+
+
+def check_trust(config: Config, trust: bool) -> None:
+    """Refuse the pieces of a stored run that are code which the user has not named: the files may be a stranger's.
+
+    An id that a module has already registered runs nothing new. A function does, whether or not its module is imported.
     """
-    module = env_id.partition(":")[0] if ":" in env_id else ""
-    if module and not trust and module not in sys.modules:
+    import gymnasium as gym
+
+    for kind, name in _pieces(config).items():
+        module, _, path = name.partition(":")
+        harmless = not path or name.startswith(own.LOCAL) or own.is_known(kind, name)
+        if trust or harmless or (kind == "env" and module in sys.modules and path in gym.registry):
+            continue
         raise CheckpointError(
-            f"the run's environment {env_id!r} would import the Python module {module!r}",
-            "if you trust this run, add --trust (in Python trust=True, or import the module first)",
+            f"the run's {'environment' if kind == 'env' else kind} {name!r} would import the Python module {module!r}",
+            "if you trust this run, add --trust (in Python trust=True, or import the module first)"
+            if kind == "env" and "-v" in path
+            else "if you trust this run, add --trust (in Python trust=True)",
         )
 
 
@@ -62,6 +85,29 @@ def unknown_env(env_id: str) -> ConfigError:
     else:
         hint = "give an Atari game (pong, breakout, ...) or a Gymnasium id (CartPole-v1, my_module:MyEnv-v0)"
     return ConfigError(f"unknown game or environment {env_id!r}", hint)
+
+
+def with_kwargs(env_id: str, kwargs: dict[str, Any]) -> str:
+    """The environment with these arguments, as one name: `FrozenLake-v1?is_slippery=false`. TypeError: not JSON."""
+    if not kwargs:
+        return env_id
+    name, before = split_kwargs(env_id)
+    texts = {k: v if isinstance(v, str) and _plain(v) == v else json.dumps(v) for k, v in (before | kwargs).items()}
+    return f"{name}?{urllib.parse.urlencode(texts, quote_via=urllib.parse.quote)}"
+
+
+def split_kwargs(env_id: str) -> tuple[str, dict[str, Any]]:
+    """A name without its arguments, and those; values are JSON, and text where they are not."""
+    name, _, query = env_id.partition("?")
+    pairs = urllib.parse.parse_qsl(query, keep_blank_values=True)
+    return name, {key: _plain(value) for key, value in pairs}
+
+
+def _plain(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def _letters(name: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from dqnitro import dqn
+from dqnitro import dqn, own
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec
 from dqnitro.errors import UserError
@@ -48,7 +48,7 @@ class Order(NamedTuple):
     """All that a player has to know to be born."""
 
     config: Config
-    gym_spec: bytes | None  # pickled: what the trainer's process registered with Gymnasium must be known here too
+    own_pieces: bytes  # pickled: what the trainer's process registered must be known here too
     n_slots: int
     threads: int
     parent: int
@@ -240,9 +240,10 @@ def _outlive_nobody(parent: int) -> None:
 def _make_envs(order: Order) -> Envs:
     from dqnitro.envs import make_envs
 
-    if order.gym_spec is not None:
+    spec, table = pickle.loads(order.own_pieces)
+    own.set_table(table)
+    if spec is not None:
         import gymnasium as gym
 
-        spec = pickle.loads(order.gym_spec)
         gym.registry.setdefault(spec.id, spec)
     return make_envs(order.config)

@@ -31,7 +31,7 @@ from dqnitro.learn.learner import Learner
 from dqnitro.run.build import make_generators
 from dqnitro.run.processes import player as child
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
-from dqnitro.run.processes.spawn import check_memory, exit_text, gym_spec, quiet_birth
+from dqnitro.run.processes.spawn import check_memory, exit_text, own_pieces, quiet_birth
 from dqnitro.run.processes.watchdog import Watchdog
 from dqnitro.signals import WAIT, Interrupted
 
@@ -71,7 +71,7 @@ class RemotePlayer:
         self._crashes: list[int] = []
         self._end = util.Finalize(None, self.close, exitpriority=20)  # before multiprocessing waits for its children
         try:
-            self._order = child.Order(config, gym_spec(config), slack_ticks + 1, threads, os.getpid())
+            self._order = child.Order(config, own_pieces(config), slack_ticks + 1, threads, os.getpid())
             self._start()
         except _Gone as e:
             self.close()

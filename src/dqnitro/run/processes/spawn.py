@@ -5,29 +5,32 @@ from __future__ import annotations
 import contextlib
 import multiprocessing.resource_tracker
 import os
-import pickle
 import signal
 from collections.abc import Iterator
 
+from dqnitro import own
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.signals import NUMBERS
 
 
-def gym_spec(config: Config) -> bytes | None:
-    """The registration of an environment that is no Atari game, to be repeated in the player."""
+def own_pieces(config: Config) -> bytes:
+    """What the player has to know of this process: the registration of an environment, and the user's own pieces."""
+    import cloudpickle
+
     from dqnitro.envs import atari_game
 
-    if atari_game(config.env_id) is not None:
-        return None
-    from dqnitro.envs.generic import find_spec
+    spec = None
+    if atari_game(config.env_id) is None:
+        from dqnitro.envs.generic import find_spec
 
+        spec = find_spec(config.env_id)
     try:
-        return pickle.dumps(find_spec(config.env_id))
-    except (pickle.PicklingError, AttributeError, TypeError) as e:
+        return cloudpickle.dumps((spec, own.get_table()))
+    except Exception as e:  # whatever an object raises that cannot be copied to another process
         raise ConfigError(
             f"{config.env_id} cannot be made in another process ({e})",
-            "register a class or function of a module, not a local one, or use --runner inline",
+            "give a class or function of a module, or use --runner inline",
         ) from e
 
 

@@ -1,0 +1,119 @@
+"""Callbacks: what they see, what they may ask for, and what happens when one fails."""
+
+import json
+
+import pytest
+
+import dqnitro
+import fakes_envs
+from dqnitro import Callback, checkpoint
+from dqnitro.errors import CallbackFailed
+
+fakes_envs.register()
+QUICK = {
+    "hidden_units": 16,
+    "batch_size": 8,
+    "first_fill_steps": 40,
+    "replay_capacity": 200,
+    "max_steps": 150,
+    "progress": False,
+}
+CORRIDOR = "dqnitro_test/Corridor-v0"
+
+
+class Seen(Callback):
+    def __init__(self):
+        self.calls = []
+
+    def on_start(self, run):
+        self.calls.append(("start", run.steps))
+
+    def on_tick(self, run, tick):
+        assert tick.steps == run.steps and tick.updates == run.updates
+        self.calls.append(("tick", tick.steps))
+
+    def on_game(self, run, game):
+        self.calls.append(("game", game.score))
+        assert run.mean_score is not None
+
+    def on_snapshot(self, run, snapshot):
+        self.calls.append(("snapshot", snapshot.steps))
+
+    def on_end(self, run, ended):
+        self.calls.append(("end", ended))
+
+
+def test_a_callback_sees_every_tick_and_every_game():
+    seen = Seen()
+    result = dqnitro.train(CORRIDOR, callbacks=[seen], **QUICK)
+    kinds = [kind for kind, _ in seen.calls]
+    assert seen.calls[0] == ("start", 0) and seen.calls[-1] == ("end", "steps")
+    assert kinds.count("game") == result.games > 3 and kinds.count("tick") >= 150 and "snapshot" in kinds
+
+
+def test_a_callback_stops_the_run_which_is_saved(tmp_path):
+    class Stop(Callback):
+        def on_tick(self, run, tick):
+            if tick.steps == 70:
+                run.stop("enough")
+
+    result = dqnitro.train(CORRIDOR, tmp_path / "run", callbacks=[Stop()], **QUICK)
+    assert (result.ended, result.reason, result.steps, result.exit_code) == ("callback", "enough", 70, 0)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["state"] == "stopped"
+    assert dqnitro.resume(tmp_path / "run", progress=False).steps == 150
+
+
+def test_a_callback_asks_for_a_checkpoint(tmp_path):
+    saved = []
+
+    class Save(Callback):
+        def on_tick(self, run, tick):
+            if tick.steps == 60:
+                run.checkpoint()
+            if tick.steps == 61:
+                saved.append(checkpoint.load(run.run_dir)[1]["clock"]["steps"])
+
+    dqnitro.train(CORRIDOR, tmp_path / "run", callbacks=[Save()], **QUICK)
+    assert saved == [60]
+
+
+def test_what_a_callback_logs_is_stored_and_shown_to_the_others(tmp_path):
+    heard = []
+
+    class Log(Callback):
+        def on_game(self, run, game):
+            run.log({"at": game.steps, "steps": 2})
+
+        def on_log(self, run, values):
+            heard.append(values["at"])
+
+    result = dqnitro.train(CORRIDOR, tmp_path / "run", callbacks=[Log()], **QUICK)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    stored = [x for x in lines if x["event"] == "log"]
+    assert [x["values"]["at"] for x in stored] == heard and len(heard) == result.games
+    assert all(x["values"]["steps"] == 2 and x["steps"] > 0 for x in stored)
+
+
+@pytest.mark.parametrize("where", ["on_start", "on_tick", "on_game", "on_snapshot", "on_end"])
+def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(where, tmp_path):
+    ends = []
+
+    class Bad(Callback):
+        pass
+
+    def fail(self, run, *args):
+        if run.steps >= 50 or where == "on_start":
+            raise ValueError("boom")
+
+    setattr(Bad, where, fail)
+
+    class Last(Callback):
+        def on_end(self, run, ended):
+            ends.append(ended)
+
+    with pytest.raises(CallbackFailed, match=rf"test_callbacks.py:\d+: ValueError: boom \(in Bad.{where}\)") as caught:
+        dqnitro.train(CORRIDOR, tmp_path / "run", callbacks=[Bad(), Last()], **QUICK)
+    assert caught.value.exit_code == 5 and isinstance(caught.value.__cause__, ValueError)
+    assert "in fail\n" in caught.value.trace and ends == ["steps" if where == "on_end" else "CallbackFailed"]
+    steps = dqnitro.resume(tmp_path / "run", max_steps=160, progress=False).steps
+    assert steps == 160
