@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dqnitro import own, planning, session, trained
 from dqnitro.callback import Callback
 from dqnitro.cli.live import make_sinks
@@ -133,12 +135,13 @@ load = python_errors(trained.load)
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by their names in Config; pieces of the user's own become their names, NumPy numbers Python's."""
-    out = {}
-    for name, value in given.items():
-        name = OTHER_NAMES.get(name, name)
+    out: dict[str, Any] = {}
+    for given_name, value in given.items():
+        name = OTHER_NAMES.get(given_name, given_name)
         if name in own.KINDS and not isinstance(value, str):
-            value = own.name_of(name, value)
-        out[name] = value.item() if hasattr(value, "item") and hasattr(value, "dtype") else value
+            out[name] = own.name_of(name, value)
+        else:
+            out[name] = value.item() if isinstance(value, np.generic) else value
     return out
 
 
