@@ -76,6 +76,53 @@ def test_expected_values_of_a_distribution():
     assert dqn.q_values(out, ATOMS)[0].tolist() == pytest.approx([0.6, -0.5], abs=1e-5)
 
 
+def test_the_quantile_loss_by_hand():
+    # quantiles 1/4 and 3/4 of the action taken are 0 and 1; two samples of the target: 0.5 and 3
+    out = torch.tensor([[[9.0, 9.0], [0.0, 1.0]]])
+    loss = dqn.quantile_huber_loss(out, t(1, dtype=torch.int64), torch.tensor([[0.5, 3.0]]))
+    low = 0.25 * (0.5 * 0.5**2 + (3.0 - 0.5)) / 2  # both samples are above 0
+    high = (0.25 * 0.5 * 0.5**2 + 0.75 * (2.0 - 0.5)) / 2  # one below 1, one above
+    assert loss.item() == pytest.approx(low + high)
+
+
+def test_the_quantile_loss_is_least_at_the_quantiles():
+    """Of a target that is 0, 1, 2 or 3, the quantiles at 1/4 and 3/4 lie between 0 and 1 and between 2 and 3."""
+    target = torch.tensor([[0.0, 1.0, 2.0, 3.0]]) * 1000  # far apart, so that the Huber loss is nearly absolute
+    theta = torch.zeros(1, 1, 2, requires_grad=True)
+    for _ in range(4000):
+        theta.grad = None
+        dqn.quantile_huber_loss(theta, t(0, dtype=torch.int64), target).sum().backward()
+        with torch.no_grad():
+            theta -= 5.0 * theta.grad
+    low, high = theta.detach().flatten().tolist()
+    assert -10 <= low <= 1010 and 1990 <= high <= 3010
+
+
+def test_the_value_of_quantiles_is_their_mean():
+    assert dqn.q_values(torch.tensor([[[1.0, 2.0, 6.0], [0.0, 0.0, 3.0]]]), None).tolist() == [[3.0, 1.0]]
+
+
+def test_munchausen_targets_by_hand():
+    m = dqn.Munchausen(temperature=0.5, scale=0.9, floor=-1.0)
+    # two actions whose values differ by 0.5 * ln 3 have the probabilities 3/4 and 1/4
+    q = torch.tensor([[0.5 * np.log(3.0), 0.0]], dtype=torch.float32)
+    reward = dqn.munchausen_reward(t(2.0), q, t(1, dtype=torch.int64), m)
+    assert reward.item() == pytest.approx(2.0 + 0.9 * 0.5 * np.log(0.25))
+    hopeless = torch.tensor([[100.0, 0.0]])
+    assert dqn.munchausen_reward(t(2.0), hopeless, t(1, dtype=torch.int64), m).item() == pytest.approx(2.0 - 0.9)
+    value = dqn.soft_value(q.unsqueeze(-1), q, m)
+    by_hand = 0.75 * (0.5 * np.log(3.0) - 0.5 * np.log(0.75)) + 0.25 * (0.0 - 0.5 * np.log(0.25))
+    assert value.shape == (1, 1) and value.item() == pytest.approx(by_hand)
+
+
+def test_a_cold_munchausen_target_without_a_bonus_is_the_ordinary_one():
+    q, quantiles = torch.tensor([[1.0, 3.0]]), torch.tensor([[[0.0, 2.0], [2.0, 4.0]]])
+    m = dqn.Munchausen(temperature=1e-3, scale=0.0, floor=-1.0)
+    assert dqn.soft_value(q.unsqueeze(-1), q, m).tolist() == [[pytest.approx(3.0)]]
+    assert dqn.soft_value(quantiles, q, m)[0].tolist() == pytest.approx([2.0, 4.0])
+    assert dqn.munchausen_reward(t(1.0), q, t(0, dtype=torch.int64), m).tolist() == [1.0]
+
+
 def test_every_environment_flips_its_own_coin():
     rng = np.random.default_rng(0)
     greedy = np.full(1000, 7)
@@ -101,3 +148,29 @@ def test_kaiming_keeps_the_signals_size_through_the_layers():
         sizes.append(x.square().mean().item())
     assert sizes[0] < 0.05 < 0.3 < sizes[1] < 3.0
     assert all((m.bias == 0).all() for m in network.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear))
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_the_impala_network_has_the_papers_layers_and_a_pooled_head(norm):
+    net = dqn.make_network((4, 84, 84), "impala", 512, HeadSpec(6), dqn.Impala(2, norm))
+    convolutions = [m for m in net.modules() if isinstance(m, torch.nn.Conv2d)]
+    assert [c.out_channels for c in convolutions] == [32] * 5 + [64] * 5 + [64] * 5
+    assert net.head.advantage.hidden.in_features == 64 * 6 * 6
+    assert sum(isinstance(m, torch.nn.GroupNorm) for m in net.modules()) == 6 * norm
+    obs = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
+    assert net(obs).shape == (3, 6, 1)
+
+
+def test_the_impala_network_scales_pixels_in_any_precision():
+    net = dqn.make_network((4, 84, 84), "impala", 64, HeadSpec(3), dqn.Impala(1, True))
+    obs = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
+    with torch.no_grad():
+        plain = net(obs)
+        first = net.stages[0][0]
+        x = torch.nn.functional.conv2d(obs.float() / 255.0, first.weight, first.bias, padding=1)
+        x = net.stages[1:](net.stages[0][1:](x))
+        by_hand = net.head(torch.relu(net.pool(x)).flatten(1))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            short = net(obs)
+    assert torch.allclose(plain, by_hand, atol=1e-5) and torch.allclose(plain, short, atol=0.02)
+    assert not torch.equal(plain[0], plain[1])

@@ -51,14 +51,19 @@ class Config:
 
     # --- network
     network: str = _doc(
-        "nature", "network for images: nature (Mnih et al. 2015) or small (Mnih et al. 2013, a third of the arithmetic)"
+        "nature",
+        "network for images: nature (Mnih et al. 2015), small (Mnih et al. 2013, a third of the arithmetic) or impala "
+        "(Espeholt et al. 2018, residual, six times the arithmetic at width 1)",
     )
+    impala_width: int = _doc(1, "network impala: how many times 16, 32 and 32 channels")
+    impala_norm: str = _doc("none", "network impala: none, or layer (a LayerNorm in every residual block)")
     hidden_units: int = _doc(512, "width of the last hidden layer")
     dueling: bool = _doc(False, "separate value and advantage streams")
     categorical: bool = _doc(False, "C51: predict a distribution of returns")
     atoms: int = _doc(51, "number of atoms of the categorical distribution")
     value_min: float = _doc(-10.0, "lowest return of the categorical distribution")
     value_max: float = _doc(10.0, "highest return of the categorical distribution")
+    quantiles: int = _doc(0, "QR-DQN: predict this many quantiles of the return, with the quantile Huber loss (0: off)")
     init: str = _doc("torch", "initial weights: torch (PyTorch's defaults) or kaiming (He et al. 2015, biases 0)")
 
     # --- learning
@@ -70,6 +75,12 @@ class Config:
     double: bool = _doc(
         False, "double DQN: the online network selects the next action, the target network evaluates it"
     )
+    munchausen: bool = _doc(
+        False, "Munchausen targets: a softmax policy instead of the maximum, and a bonus for what it was sure of"
+    )
+    munchausen_temperature: float = _doc(0.03, "temperature of that policy")
+    munchausen_scale: float = _doc(0.9, "scale of that bonus")
+    munchausen_floor: float = _doc(-1.0, "lowest bonus before it is scaled")
     loss: str = _doc("mse", "loss function: mse or huber")
     grad_clip: float = _doc(0.0, "clip the gradient norm to this value (0: off)")
     target_sync_steps: int = _doc(1_000, "steps between copies of the online network into the target network")
@@ -156,7 +167,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "envs": ("wrappers", "gym-sync", "gym-async", "ale", "console"),
     "replay": ("plain", "frames"),
     "replay_device": ("auto", "cpu", "cuda"),
-    "network": ("nature", "small"),
+    "network": ("nature", "small", "impala"),
+    "impala_norm": ("none", "layer"),
     "init": ("torch", "kaiming"),
     "resize": ("area", "linear", "pillow"),
     "loss": ("mse", "huber"),
@@ -169,7 +181,8 @@ MAX_SLACK_TICKS = 64
 # Smallest allowed values; where 0 has a special meaning, the field's description says so.
 AT_LEAST: dict[str, float] = {
     "n_envs": 1, "env_threads": 0, "env_parts": 0, "frame_skip": 1, "noop_max": 0, "screen_size": 36, "frame_stack": 1,
-    "sticky_actions": 0, "max_episode_frames": 1, "hidden_units": 1, "atoms": 2, "learning_rate": 0,
+    "sticky_actions": 0, "max_episode_frames": 1, "hidden_units": 1, "atoms": 2, "impala_width": 1,
+    "quantiles": 0, "munchausen_scale": 0, "learning_rate": 0,
     "adam_epsilon": 0, "gamma": 0, "batch_size": 1, "n_step": 1, "grad_clip": 0, "target_sync_steps": 1,
     "first_fill_steps": 0, "epsilon_start": 0, "epsilon_end": 0, "epsilon_decay_steps": 0,
     "replay_capacity": 1, "priority_alpha": 0, "priority_beta": 0, "priority_beta_steps": 0,
@@ -178,7 +191,7 @@ AT_LEAST: dict[str, float] = {
 }  # fmt: skip
 AT_MOST: dict[str, float] = {
     "sticky_actions": 1, "gamma": 1, "epsilon_start": 1, "epsilon_end": 1, "priority_alpha": 1, "priority_beta": 1,
-    "seed": 2**31 - 1,
+    "seed": 2**31 - 1, "munchausen_scale": 1, "munchausen_floor": 0, "impala_width": 16,
 }  # fmt: skip
 
 
@@ -221,7 +234,7 @@ def _check_each_value(c: Config) -> None:
             raise ConfigError(f"{name} must be at least {AT_LEAST[name]:g}, got {value}")
         if name in AT_MOST and value > AT_MOST[name]:
             raise ConfigError(f"{name} must be at most {AT_MOST[name]:g}, got {value}")
-    for name in ("learning_rate", "steps_per_update"):
+    for name in ("learning_rate", "steps_per_update", "munchausen_temperature"):
         if not getattr(c, name) > 0:
             raise ConfigError(
                 f"{name} must be over 0, got {getattr(c, name)}", f"the default is {FIELDS[name].default}"
@@ -256,6 +269,16 @@ def _check_learning(c: Config) -> None:
         )
     if c.value_max <= c.value_min:
         raise ConfigError(f"value_max {c.value_max} must be over value_min {c.value_min}")
+    if c.quantiles and c.categorical:
+        raise ConfigError("categorical and quantiles are two heads for the same thing", "leave out one of them")
+    if c.quantiles == 1:
+        raise ConfigError("one quantile is not a distribution", "at least 2, or 0 to predict the value itself")
+    if c.munchausen and c.categorical:
+        raise ConfigError("munchausen targets are not defined for a categorical head", "use --quantiles 64 instead")
+    if c.munchausen and c.double:
+        raise ConfigError(
+            "munchausen targets have no maximum whose action the online network could select", "leave out --double"
+        )
 
 
 def _check_replay(c: Config) -> None:

@@ -39,17 +39,18 @@ def joined(obs: Tensor, *others: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """What the network predicts for each action: one value, or a distribution over `atoms` returns."""
+    """What the network predicts for each action: one value, a distribution over `atoms` returns, or `atoms` quantiles."""
 
     n_actions: int
     dueling: bool = False
     atoms: int = 1
     value_min: float = -10.0
     value_max: float = 10.0
+    quantiles: bool = False  # the atoms are quantiles of the return, not probabilities of fixed returns
 
     @property
     def categorical(self) -> bool:
-        return self.atoms > 1
+        return self.atoms > 1 and not self.quantiles
 
 
 class Stream(nn.Module):
@@ -102,8 +103,16 @@ CONVOLUTIONS = {
 }
 
 
-class ConvNetwork(nn.Module):
-    """A convolutional network for stacked grey frames, uint8 in."""
+class ImageNetwork(nn.Module):
+    """A network for stacked grey frames, uint8 in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory_format = torch.contiguous_format  # of the pixels; they are reordered and converted in one pass
+
+
+class ConvNetwork(ImageNetwork):
+    """Two or three convolutions and a head."""
 
     def __init__(self, obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadSpec) -> None:
         super().__init__()
@@ -113,7 +122,6 @@ class ConvNetwork(nn.Module):
             layers += [nn.Conv2d(inputs, channels, kernel, stride=stride), nn.ReLU()]
             inputs = channels
         self.convolutions = nn.Sequential(*layers)
-        self.memory_format = torch.contiguous_format  # of the pixels; they are reordered and converted in one pass
         with torch.no_grad():
             features = self.convolutions(torch.zeros(1, *obs_shape)).numel()
         self.head = Head(features, hidden, spec)
@@ -150,6 +158,52 @@ def deep_weight(weight: Tensor) -> Tensor:
     return blocks.permute(0, 1, 3, 5, 2, 4).reshape(out, inputs * 16, height // 4, width // 4)
 
 
+class Residual(nn.Module):
+    """Two convolutions whose result is added to their input. `F.relu`, since the input is needed again as it was."""
+
+    def __init__(self, channels: int, norm: bool) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
+        # One group over all channels and pixels is a LayerNorm that does not depend on the size of the image.
+        self.norm = nn.GroupNorm(1, channels) if norm else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.second(F.relu(self.first(F.relu(self.norm(x)))))
+
+
+IMPALA_CHANNELS = (16, 32, 32)  # Espeholt et al. (2018), times the width
+IMPALA_POOLED = 6  # pixels on each side before the head: a quarter of the weights of the next layer (Clark et al. 2024)
+
+
+class ImpalaNetwork(ImageNetwork):
+    """The residual network of IMPALA: three stages of a convolution, a max pool and two residual blocks, then a head."""
+
+    def __init__(self, obs_shape: tuple[int, ...], width: int, norm: bool, hidden: int, spec: HeadSpec) -> None:
+        super().__init__()
+        inputs, stages = obs_shape[0], []
+        for channels in (width * c for c in IMPALA_CHANNELS):
+            blocks = (Residual(channels, norm) for _ in range(2))
+            stages.append(
+                nn.Sequential(nn.Conv2d(inputs, channels, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1), *blocks)
+            )
+            inputs = channels
+        self.stages = nn.Sequential(*stages)
+        self.pool = nn.AdaptiveMaxPool2d(IMPALA_POOLED)
+        self.head = Head(inputs * IMPALA_POOLED**2, hidden, spec)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        first, *rest = self.stages[0]  # type: ignore[misc]
+        kind = obs.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+        # Scaling the few weights instead of the many pixels also keeps every byte exact in bfloat16.
+        x = F.conv2d(
+            obs.to(dtype, memory_format=self.memory_format), first.weight * (1.0 / 255.0), first.bias, padding=1
+        )
+        for layer in (*rest, *self.stages[1:]):
+            x = layer(x)
+        return self.head(F.relu(self.pool(x)).flatten(1))
+
+
 class VectorNetwork(nn.Module):
     """Two hidden layers for plain vectors (CartPole and the like)."""
 
@@ -163,10 +217,23 @@ class VectorNetwork(nn.Module):
         return self.head(self.body(obs.float()))
 
 
-def make_network(obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadSpec) -> nn.Module:
-    """`kind` is one of CONVOLUTIONS for images, or `vector`."""
+@dataclass(frozen=True)
+class Impala:
+    """What can be chosen of the network of that name."""
+
+    width: int = 1
+    norm: bool = False
+
+
+def make_network(
+    obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadSpec, impala: Impala | None = None
+) -> nn.Module:
+    """`kind` is one of CONVOLUTIONS or `impala` for images, or `vector`."""
     if kind == "vector":
         return VectorNetwork(obs_shape, hidden, spec)
+    if kind == "impala":
+        impala = impala or Impala()
+        return ImpalaNetwork(obs_shape, impala.width, impala.norm, hidden, spec)
     return ConvNetwork(obs_shape, kind, hidden, spec)
 
 
@@ -185,9 +252,12 @@ def support(spec: HeadSpec, device: torch.device | str = "cpu") -> Tensor:
 
 
 def q_values(out: Tensor, atoms: Tensor | None) -> Tensor:
-    """Expected returns (B, n_actions) from a network's output (B, n_actions, atoms)."""
+    """Expected returns (B, n_actions) from a network's output (B, n_actions, atoms).
+
+    Without `atoms` the output is the value itself, or quantiles of it, whose mean it is.
+    """
     if atoms is None:
-        return out.squeeze(-1)
+        return out.squeeze(-1) if out.shape[-1] == 1 else out.float().mean(-1)
     return (out.float().softmax(-1) * atoms).sum(-1)
 
 
@@ -222,6 +292,46 @@ def categorical_loss(out_tm1: Tensor, action_tm1: Tensor, target_p_t: Tensor) ->
     rows = torch.arange(out_tm1.shape[0], device=out_tm1.device)
     log_p = out_tm1.float()[rows, action_tm1].log_softmax(-1)
     return -(target_p_t.detach() * log_p).sum(-1)
+
+
+def quantile_huber_loss(out_tm1: Tensor, action_tm1: Tensor, target_t: Tensor) -> Tensor:
+    """The loss of quantile regression (Dabney et al. 2018) for the action taken, target_t (B, samples).
+
+    Quantile i of N is the midpoint (i + 1/2) / N: too low an estimate costs that much, too high a one the rest.
+    """
+    rows = torch.arange(out_tm1.shape[0], device=out_tm1.device)
+    theta = out_tm1.float()[rows, action_tm1]
+    n = theta.shape[1]
+    midpoint = (torch.arange(n, device=theta.device) + 0.5) / n
+    error = target_t.detach()[:, None, :] - theta[:, :, None]  # (B, quantiles, samples)
+    huber = F.huber_loss(error, torch.zeros_like(error), reduction="none")
+    return ((midpoint[None, :, None] - (error.detach() < 0).float()).abs() * huber).mean(2).sum(1)
+
+
+class Munchausen(NamedTuple):
+    """Settings of Munchausen targets (Vieillard et al. 2020)."""
+
+    temperature: float  # of the softmax policy
+    scale: float  # of the bonus
+    floor: float  # the lowest logarithm of a probability that counts
+
+
+def log_policy(q: Tensor, temperature: float) -> Tensor:
+    """temperature * log softmax(q / temperature), (B, n_actions): 0 for a certain action, negative for the others."""
+    return temperature * (q / temperature).log_softmax(1)
+
+
+def munchausen_reward(reward_t: Tensor, q_tm1: Tensor, action_tm1: Tensor, m: Munchausen) -> Tensor:
+    """The reward and a bonus for actions that the target network's policy was sure of."""
+    taken = log_policy(q_tm1, m.temperature).gather(1, action_tm1.unsqueeze(1)).squeeze(1)
+    return reward_t + m.scale * taken.clamp(m.floor, 0.0)
+
+
+def soft_value(out_t: Tensor, q_t: Tensor, m: Munchausen) -> Tensor:
+    """The value of a state under the softmax policy, with its entropy; quantile by quantile: (B, atoms)."""
+    scaled = log_policy(q_t, m.temperature)
+    policy = (scaled / m.temperature).exp()
+    return (policy.unsqueeze(-1) * (out_t.float() - scaled.unsqueeze(-1))).sum(1)
 
 
 def epsilon_greedy(greedy: np.ndarray, epsilon: float, n_actions: int, rng: np.random.Generator) -> np.ndarray:

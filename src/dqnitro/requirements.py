@@ -76,6 +76,8 @@ def needs_nature_network(c: Config) -> str | None:
         "frame_stack": (4,),
         "hidden_units": (64, 128, 256, 512, 1024),
         "categorical": (False,),
+        "quantiles": (0,),
+        "munchausen": (False,),
         "grad_clip": (0.0,),
     }
     if max(c.n_envs, MOST_TOGETHER * c.batch_size) > MOST_IN_A_PASS:

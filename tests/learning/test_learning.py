@@ -25,6 +25,9 @@ OPTIONS = {
     "n-step": {"n_step": 3},
     "prioritized": {"prioritized": True},
     "categorical": {"categorical": True, "value_min": -1.0, "value_max": 1.0, "atoms": 21},
+    "quantiles": {"quantiles": 8},
+    "munchausen": {"munchausen": True},
+    "munchausen-quantiles": {"munchausen": True, "quantiles": 8, "dueling": True, "n_step": 3, "prioritized": True},
     "all": {
         "double": True, "dueling": True, "n_step": 3, "prioritized": True, "categorical": True, "value_min": -1.0,
         "value_max": 1.0, "atoms": 21,

@@ -112,6 +112,28 @@ def test_it_learns():
     assert sum(late) / len(late) > 5
 
 
+STRONG = {"munchausen": True, "quantiles": 8, "dueling": True, "network": "impala", "impala_norm": "layer"}
+
+
+def test_it_learns_with_quantiles_munchausen_targets_and_the_impala_network():
+    a = agent(config(epsilon_decay_steps=1_000, **STRONG))
+    late = [end.score for tick in itertools.islice(ticks(a), 40) for end in tick.ends][-40:]
+    assert sum(late) / len(late) > 5
+
+
+@pytest.mark.parametrize("changes", [{}, {"double": True}, {"munchausen": True}, STRONG])
+def test_updates_from_the_ring_are_those_of_the_learner(changes):
+    """The losses that the ring's update reports are those of the learner for the same transitions."""
+    a = agent(config(batch_size=8, first_fill_steps=100, **changes))
+    for _ in itertools.islice(ticks(a), 3):
+        pass
+    a.sync_target()
+    t, env = torch.randint(10, 40, (8,)), torch.randint(0, 8, (8,))
+    batch = a.ring.transitions(t, env, 1, a.config.gamma)
+    expected = a.learner.loss(a.learner.online, a.learner.target, batch)[0].item()
+    assert a.update.learn(t, env)[0].item() == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize(("n_envs", "steps_per_update"), [(8, 4.0), (8, 3.0), (8, 64.0), (16, 5.0)])
 def test_owed_updates_are_never_lost(n_envs, steps_per_update):
     a = agent(config(n_envs=n_envs, steps_per_update=steps_per_update))

@@ -21,11 +21,18 @@ from dqnitro.learn.transforms import UpdateParts, wrap
 Loss = Callable[[nn.Module, Any, Batch], tuple[Tensor, Tensor]]
 
 
+class TargetOutputs(NamedTuple):
+    """What the target network says in an update."""
+
+    t: Tensor  # about `batch.obs_t`
+    tm1: Tensor | None = None  # about `batch.obs_tm1`, where targets are Munchausen's
+
+
 class Outputs(NamedTuple):
     """What the networks say in an update, before anything is made of it."""
 
     tm1: Tensor  # the online network about `batch.obs_tm1`, with gradients
-    t: Tensor  # the target network about `batch.obs_t`
+    target: TargetOutputs
     selector: Tensor | None  # the online network about `batch.obs_t`, for double DQN; None: it is still to be asked
     act: Tensor | None  # the online network about the observations to act on, where they were given
 
@@ -73,32 +80,71 @@ def make_passes(config: Config, parts: UpdateParts) -> Passes:
     def passes(online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None) -> Outputs:
         select = config.double and parts.one_pass
         also = ((batch.obs_t,) if select else ()) + (() if obs is None else (obs,))
-        out_t, (out_tm1, *others) = both(online, target, batch, also)
-        return Outputs(out_tm1, out_t, others[0] if select else None, None if obs is None else others[-1])
+        if not config.munchausen:
+            out, (out_tm1, *others) = both(online, target, batch, also)
+            said = TargetOutputs(out)
+        else:  # the target network sees both ends of a transition in one pass
+            out, (out_tm1, *others) = both(
+                online, target, batch._replace(obs_t=dqn.joined(batch.obs_t, batch.obs_tm1)), also
+            )
+            said = TargetOutputs(*out.split(len(batch.obs_t)))
+        return Outputs(out_tm1, said, others[0] if select else None, None if obs is None else others[-1])
 
     return passes
 
 
 def make_losses(config: Config, parts: UpdateParts, atoms: Tensor | None) -> Losses:
-    def finish(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
-        q_t = dqn.q_values(out.t, atoms)
-        selector = q_t
-        if config.double:
-            said = parts.target_pass(online, batch.obs_t) if out.selector is None else out.selector
-            selector = dqn.q_values(said, atoms)
-        if atoms is None:
-            y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, selector)
-            each, td = dqn.td_loss(dqn.q_values(out.tm1, None), batch.action_tm1, y, config.loss)
+    munchausen = dqn.Munchausen(config.munchausen_temperature, config.munchausen_scale, config.munchausen_floor)
+
+    def target(online: nn.Module, out: Outputs, batch: Batch) -> Tensor:
+        """What the values of the actions taken should be: (B, 1), or (B, quantiles)."""
+        out_t, out_t_tm1 = out.target
+        q_t = dqn.q_values(out_t, atoms)
+        reward, discount = batch.reward_t.unsqueeze(1), batch.discount_t.unsqueeze(1)
+        if out_t_tm1 is not None:
+            q_tm1 = dqn.q_values(out_t_tm1, atoms)
+            reward = dqn.munchausen_reward(batch.reward_t, q_tm1, batch.action_tm1, munchausen).unsqueeze(1)
+            return reward + discount * dqn.soft_value(out_t, q_t, munchausen)
+        best = select(online, out, batch, q_t).argmax(1)
+        rows = torch.arange(len(best), device=best.device)
+        return reward + discount * out_t[rows, best].float()
+
+    def select(online: nn.Module, out: Outputs, batch: Batch, q_t: Tensor) -> Tensor:
+        """The values by which the next action is chosen."""
+        if not config.double:
+            return q_t
+        said = parts.target_pass(online, batch.obs_t) if out.selector is None else out.selector
+        return dqn.q_values(said, atoms)
+
+    def value_loss(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        if config.munchausen:
+            y = target(online, out, batch).squeeze(1)
         else:
-            best = selector.argmax(1)
-            p_t = out.t[torch.arange(out.t.shape[0], device=out.t.device), best].float().softmax(-1)
-            p_target = dqn.categorical_projection(batch.reward_t, batch.discount_t, p_t, atoms)
-            each = dqn.categorical_loss(out.tm1, batch.action_tm1, p_target)
-            td = each
+            q_t = dqn.q_values(out.target.t, None)
+            y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, select(online, out, batch, q_t))
+        return dqn.td_loss(dqn.q_values(out.tm1, None), batch.action_tm1, y, config.loss)
+
+    def quantile_loss(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        each = dqn.quantile_huber_loss(out.tm1, batch.action_tm1, target(online, out, batch))
+        return each, each
+
+    def categorical_loss(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        assert atoms is not None
+        out_t = out.target.t
+        best = select(online, out, batch, dqn.q_values(out_t, atoms)).argmax(1)
+        p_t = out_t[torch.arange(out_t.shape[0], device=out_t.device), best].float().softmax(-1)
+        p_target = dqn.categorical_projection(batch.reward_t, batch.discount_t, p_t, atoms)
+        each = dqn.categorical_loss(out.tm1, batch.action_tm1, p_target)
+        return each, each
+
+    of_each = categorical_loss if atoms is not None else quantile_loss if config.quantiles else value_loss
+
+    def finish(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        each, td = of_each(online, out, batch)
         return (each * batch.weight).mean(), td.detach()
 
-    def given(online: nn.Module, out_t: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        return finish(online, Outputs(parts.forward(online, batch.obs_tm1), out_t, None, None), batch)
+    def given(online: nn.Module, said: TargetOutputs, batch: Batch) -> tuple[Tensor, Tensor]:
+        return finish(online, Outputs(parts.forward(online, batch.obs_tm1), said, None, None), batch)
 
     def whole(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         return finish(online, passes(online, target, batch, None), batch)
@@ -109,14 +155,17 @@ def make_losses(config: Config, parts: UpdateParts, atoms: Tensor | None) -> Los
 
 def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
     """What the network of a config predicts."""
-    atoms = config.atoms if config.categorical else 1
-    return dqn.HeadSpec(spec.n_actions, config.dueling, atoms, config.value_min, config.value_max)
+    atoms = config.atoms if config.categorical else config.quantiles or 1
+    return dqn.HeadSpec(
+        spec.n_actions, config.dueling, atoms, config.value_min, config.value_max, quantiles=config.quantiles > 0
+    )
 
 
 def build_network(config: Config, spec: EnvSpec) -> nn.Module:
     """The network of a config, on the CPU, with fresh weights."""
     kind = config.network if spec.is_image else "vector"
-    network = dqn.make_network(spec.obs_shape, kind, config.hidden_units, head_spec(config, spec))
+    impala = dqn.Impala(config.impala_width, config.impala_norm == "layer")
+    network = dqn.make_network(spec.obs_shape, kind, config.hidden_units, head_spec(config, spec), impala)
     if config.init == "kaiming":
         dqn.kaiming(network)
     return network

@@ -17,7 +17,7 @@ from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.dqn import Batch
 from dqnitro.errors import ConfigError
-from dqnitro.learn.learner import Learner
+from dqnitro.learn.learner import Learner, TargetOutputs
 from dqnitro.learn.transforms import first_unfit
 from dqnitro.replay.gpu_ring import Ring
 
@@ -63,14 +63,12 @@ class TorchUpdate:
         def target_values(frames: Tensor, seen: Tensor) -> Tensor:
             return parts.target_pass(learner.target, ring.assemble(frames, seen))
 
-        def loss(
-            frames: Tensor, seen: Tensor, out_t: Tensor, frames_t: Tensor, seen_t: Tensor, *rest: Tensor
-        ) -> Tensor:
-            action, reward, discount, weight = rest
+        def loss(frames: Tensor, seen: Tensor, frames_t: Tensor, seen_t: Tensor, *rest: Tensor) -> Tensor:
+            action, reward, discount, weight, *said = rest
             # only double DQN looks at it again
             obs_t = ring.assemble(frames_t, seen_t) if config.double else frames_t
             batch = Batch(ring.assemble(frames, seen), action, reward, discount, obs_t, weight)
-            return learner.loss_given(learner.online, out_t, batch)[0]
+            return learner.loss_given(learner.online, TargetOutputs(*said), batch)[0]
 
         self._target_values, self._loss = parts.compile(target_values), parts.compile(loss)
         self._look_up = parts.compile(ring.look_up)
@@ -82,8 +80,12 @@ class TorchUpdate:
         d = self._look_up(t, env, c.n_step, c.gamma)
         frames, frames_t = self._ring.fetch(d.rows_tm1), self._ring.fetch(d.rows_t)
         with torch.no_grad():
-            out_t = self._target_values(frames_t, d.seen_t)
-        columns = frames, d.seen_tm1, out_t, frames_t, d.seen_t, d.action_tm1, d.reward_t, d.discount_t, d.weight
+            said = [self._target_values(frames_t, d.seen_t)]
+            if c.munchausen:
+                said.append(self._target_values(frames, d.seen_tm1))
+        columns = (
+            frames, d.seen_tm1, frames_t, d.seen_t, d.action_tm1, d.reward_t, d.discount_t, d.weight, *said,
+        )  # fmt: skip
         losses = []
         for i in range(len(t) // size):
             loss = self._loss(*(x[i * size : (i + 1) * size] for x in columns))

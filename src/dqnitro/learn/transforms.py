@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from dqnitro.config import Config
-from dqnitro.dqn import ConvNetwork
+from dqnitro.dqn import ConvNetwork, ImageNetwork
 from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.optimizer_step import PlainStep, ScaledStep, Stepper
@@ -171,7 +171,7 @@ def channels_last(parts: UpdateParts, device: str) -> UpdateParts:
 
     def prepare(network: nn.Module) -> nn.Module:
         network = parts.prepare(network)
-        if isinstance(network, ConvNetwork):
+        if isinstance(network, ImageNetwork):
             network.memory_format = torch.channels_last
         return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
