@@ -74,7 +74,7 @@ def check_updates(
     before = {k: v.clone() for k, v in plain.online.state_dict().items()}
     for n in (together, 1):
         t, env = ring.draw(n * batch, config.n_step, ring.head, ring.filled)
-        losses = own.learn(t, env).clone()
+        losses = own.learn(t, env)[0].clone()
         for i in range(n):
             part = slice(i * batch, (i + 1) * batch)
             b = ring.transitions(t[part], env[part], config.n_step, config.gamma)

@@ -78,6 +78,7 @@ def needs_nature_network(c: Config) -> str | None:
         "categorical": (False,),
         "quantiles": (0,),
         "munchausen": (False,),
+        "prioritized": (False,),
         "grad_clip": (0.0,),
     }
     if max(c.n_envs, MOST_TOGETHER * c.batch_size) > MOST_IN_A_PASS:
@@ -113,15 +114,11 @@ def needs_cuda_console(c: Config) -> str | None:
     return None
 
 
-def needs_uniform_samples(c: Config) -> str | None:
-    return "the GPU replay samples uniformly, but this run is prioritised" if c.prioritized else None
-
-
 def runner_needs(runner: str, c: Config) -> str | None:
     """Why this config cannot run with this runner, or None."""
     needs = {
-        "hybrid": (needs_images, needs_uniform_samples, needs_gpu),
-        "device": (atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
+        "hybrid": (needs_images, needs_gpu),
+        "device": (atari_only, needs_gpu, needs_cuda_console),
         "processes": (needs_two_cores,),
     }
     return first_reason(*needs.get(runner, ()))(c)

@@ -115,8 +115,9 @@ def test_it_learns():
 STRONG = {"munchausen": True, "quantiles": 8, "dueling": True, "network": "impala", "impala_norm": "layer"}
 
 
-def test_it_learns_with_quantiles_munchausen_targets_and_the_impala_network():
-    a = agent(config(epsilon_decay_steps=1_000, **STRONG))
+@pytest.mark.parametrize("changes", [STRONG, STRONG | {"prioritized": True, "network": "small"}])
+def test_it_learns_with_quantiles_munchausen_targets_the_impala_network_and_priorities(changes):
+    a = agent(config(epsilon_decay_steps=1_000, **changes))
     late = [end.score for tick in itertools.islice(ticks(a), 40) for end in tick.ends][-40:]
     assert sum(late) / len(late) > 5
 
@@ -193,7 +194,6 @@ def test_a_saved_optimiser_goes_into_the_tensors_that_are_there():
     ("changes", "what"),
     [
         ({"env_id": "CartPole-v1"}, "plays Atari games"),
-        ({"prioritized": True}, "samples uniformly"),
         ({"act_device": "cpu"}, "acts where it learns"),
         ({"resize": "linear", "envs": "wrappers"}, "by area"),
     ],

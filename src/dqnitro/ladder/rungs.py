@@ -43,7 +43,6 @@ from dqnitro.requirements import (
     needs_triton,
     needs_two_cores,
     needs_two_gpus,
-    needs_uniform_samples,
 )
 
 ENVS = ("two-envs", "three-envs", "four-envs", "six-envs", "eight-envs")
@@ -364,7 +363,7 @@ OTHER_LEARNING = (
         "the host. The number of samples per step is unchanged, in batches of 512.",
         "Few environments: one console on a GPU is far slower than on a core. The first start compiles for a minute or "
         "two.",
-        first_reason(atari_only, needs_uniform_samples, needs_gpu, needs_cuda_console),
+        first_reason(atari_only, needs_gpu, needs_cuda_console),
         notes_say="CuLE, an emulator in CUDA, is mentioned only in a heading; no figure.",
         replaces=(*ENVS, *STEPS, *ACTING, "processes", "gym-async", "ale-vector", "console", "linear-resize",
                   "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs"),

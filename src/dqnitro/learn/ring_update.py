@@ -27,8 +27,10 @@ class RingUpdate(Protocol):
 
     weights: Any  # what acting uses: the online network, or what was made of it; always the newest
 
-    def learn(self, t: Tensor, env: Tensor) -> Tensor:
-        """One update for each batch of transitions that begin at slots t of environments env; their losses."""
+    def learn(self, t: Tensor, env: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """One update for each batch of transitions that begin at slots t of environments env, with these importance
+        weights: their losses, and the error of each transition where weights were given.
+        """
         ...
 
     def values(self, ring: Ring, obs: Tensor, weights: Any) -> Tensor:
@@ -68,14 +70,14 @@ class TorchUpdate:
             # only double DQN looks at it again
             obs_t = ring.assemble(frames_t, seen_t) if config.double else frames_t
             batch = Batch(ring.assemble(frames, seen), action, reward, discount, obs_t, weight)
-            return learner.loss_given(learner.online, TargetOutputs(*said), batch)[0]
+            return learner.loss_given(learner.online, TargetOutputs(*said), batch)
 
         self._target_values, self._loss = parts.compile(target_values), parts.compile(loss)
         self._look_up = parts.compile(ring.look_up)
         self.act = parts.around_act(parts.act)
         parts.fit_optimizer(learner.optimizer)
 
-    def learn(self, t: Tensor, env: Tensor) -> Tensor:
+    def learn(self, t: Tensor, env: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
         c, learner, size = self._config, self._learner, self._config.batch_size
         d = self._look_up(t, env, c.n_step, c.gamma)
         frames, frames_t = self._ring.fetch(d.rows_tm1), self._ring.fetch(d.rows_t)
@@ -83,15 +85,17 @@ class TorchUpdate:
             said = [self._target_values(frames_t, d.seen_t)]
             if c.munchausen:
                 said.append(self._target_values(frames, d.seen_tm1))
+        weights = d.weight if weight is None else d.weight * weight
         columns = (
-            frames, d.seen_tm1, frames_t, d.seen_t, d.action_tm1, d.reward_t, d.discount_t, d.weight, *said,
+            frames, d.seen_tm1, frames_t, d.seen_t, d.action_tm1, d.reward_t, d.discount_t, weights, *said,
         )  # fmt: skip
-        losses = []
+        losses, errors = [], []
         for i in range(len(t) // size):
-            loss = self._loss(*(x[i * size : (i + 1) * size] for x in columns))
+            loss, error = self._loss(*(x[i * size : (i + 1) * size] for x in columns))
             learner.optimizer_step(loss, learner.online, learner.optimizer, c.grad_clip)
             losses.append(loss.detach())
-        return torch.stack(losses)
+            errors.append(error)
+        return torch.stack(losses), torch.cat(errors)
 
     def values(self, ring: Ring, obs: Tensor, weights: nn.Module) -> Tensor:
         return dqn.q_values(self.act(weights, obs), self._learner.atoms)

@@ -22,10 +22,12 @@ import torch
 from torch import Tensor
 
 from dqnitro.dqn import Batch
+from dqnitro.replay.gpu_priorities import Priorities, Window
 
 COLUMNS = ("frames", "action", "reward", "terminated", "truncated", "valid", "age")  # (slots, environments, ...)
 # attribute -> its name in checkpoints
 STATE = {name: name for name in (*COLUMNS, "head", "filled")} | {"terminated": "done", "truncated": "cut"}
+PRIORITIES = {"priorities": "values", "max_priority": "largest"}  # name in checkpoints -> attribute
 GUARD = 8  # slots next to the one being written that are never sampled: play goes on while the learner reads
 
 
@@ -71,6 +73,11 @@ class Ring:
         self.filled = torch.zeros(1, dtype=torch.int64, device=device)  # slots with a decision in them
         self._back = torch.arange(stack - 1, -1, -1, device=device)
         self._rows = self.frames.view(slots * n, *shape)  # all frames, also those of other groups
+        self.priorities: Priorities | None = None
+
+    def prioritize(self, alpha: float) -> None:
+        """From now on `draw` samples by temporal-difference error. Call it before there is a group."""
+        self.priorities = Priorities(self.slots, self.n, alpha, self.frames.device)
 
     @property
     def bytes_per_transition(self) -> float:
@@ -102,6 +109,8 @@ class Ring:
         self.reward.index_copy_(0, self.head, reward[None])
         self.terminated.index_copy_(0, self.head, terminated[None])
         self.truncated.index_copy_(0, self.head, truncated[None])
+        if self.priorities is not None:
+            self.priorities.add(self.head, self.first, self.valid.index_select(0, self.head)[0])
         self.head.copy_((self.head + 1) % self.slots)
         self.filled.copy_((self.filled + 1).clamp(max=self.slots))
 
@@ -127,16 +136,19 @@ class Ring:
         rows, seen = self.rows(t, env)
         return self.assemble(self.fetch(rows), seen)
 
+    def window(self, n_step: int, head: Tensor, filled: Tensor) -> Window:
+        """The slots that may be drawn. `head` and `filled` are copies: play may be moving the real ones."""
+        size = (filled.clamp(max=self.slots - GUARD) - n_step - self.stack).clamp(min=1)
+        return Window((head - n_step) % self.slots, size)
+
     def draw(
         self, batch: int, n_step: int, head: Tensor, filled: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Slots and environments of `batch` transitions. `head` and `filled` are copies: play may be moving the real
-        ones.
-        """
+        """Slots and environments of `batch` transitions, each as likely as any other."""
         chance: dict[str, Any] = {"device": self.frames.device, "generator": generator}
-        size = (filled.clamp(max=self.slots - GUARD) - n_step - self.stack).clamp(min=1)
-        back = (torch.rand(batch, **chance) * size).long()
-        return (head - n_step - back) % self.slots, torch.randint(0, self.n, (batch,), **chance)
+        window = self.window(n_step, head, filled)
+        back = (torch.rand(batch, **chance) * window.size).long()
+        return (window.newest - back) % self.slots, torch.randint(0, self.n, (batch,), **chance)
 
     def look_up(self, t: Tensor, env: Tensor, n_step: int, gamma: float) -> Drawn:
         """The transitions that begin at slots t, without their pictures."""
@@ -168,9 +180,15 @@ class Ring:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """All that a checkpoint needs. Waits for the GPU."""
-        return {saved: getattr(self, name).cpu().numpy() for name, saved in STATE.items()}
+        state = {saved: getattr(self, name).cpu().numpy() for name, saved in STATE.items()}
+        if self.priorities is not None:
+            state |= {name: getattr(self.priorities, k).cpu().numpy() for name, k in PRIORITIES.items()}
+        return state
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
         """Into the tensors that are there: a graph knows them by address."""
         for name, saved in STATE.items():
             getattr(self, name).copy_(torch.from_numpy(np.array(state[saved])))
+        if self.priorities is not None:
+            for saved, name in PRIORITIES.items():
+                getattr(self.priorities, name).copy_(torch.from_numpy(np.array(state[saved])))

@@ -138,8 +138,12 @@ class FusedUpdate:
         rows, seen = ring.rows(ring.head.expand(ring.n), self._envs[: ring.n])
         return self._values(weights, rows, seen, self.acting, self.values_acting)
 
-    def learn(self, t: Tensor, env: Tensor) -> Tensor:
-        """One update for each `batch` of transitions that begin at slots t of environments env; the losses."""
+    def learn(self, t: Tensor, env: Tensor, weight: Tensor | None = None) -> tuple[Tensor, None]:
+        """One update for each `batch` of transitions that begin at slots t of environments env; the losses.
+
+        The kernels keep no error of single transitions, which prioritised replay would want (see `first_unfit`).
+        """
+        assert weight is None, "the kernels are for uniform samples"
         k = len(t) // self.batch
         self._look_up(t, env)
         values_t = self._values(
@@ -148,7 +152,7 @@ class FusedUpdate:
         self.losses.zero_()
         for i in range(k):
             self._update(i, values_t[i * self.batch : (i + 1) * self.batch])
-        return self.losses[:k]
+        return self.losses[:k], None
 
     # ---- passes
 

@@ -76,6 +76,8 @@ class GpuAgent(ABC):
         self.learner = Learner(config, envs.spec, str(device))
         deep = size % 4 == 0 and config.network in ("nature", "small")
         self.ring = self.replay = Ring(config.replay_capacity // n, n, size, config.frame_stack, device, deep)
+        if config.prioritized:
+            self.ring.prioritize(config.priority_alpha)
         self.clock: Clock = make_clock(config)
         self.phases = Phases()
         # Compiled code knows its sizes: updates that a group's step owes are made together, single ones for what is left.
@@ -139,8 +141,23 @@ class GpuAgent(ABC):
         """`size` updates, drawn together, from what group k's choice has left to read."""
         c, readable = self.config, self.groups[k]
         chance = self.chances.get("learn")
-        t, env = self.ring.draw(size * c.batch_size, c.n_step, readable.head, readable.filled, chance)
-        self.count_updates(self.update.learn(t, env))
+        if self.ring.priorities is None:
+            t, env = self.ring.draw(size * c.batch_size, c.n_step, readable.head, readable.filled, chance)
+            self.count_updates(self.update.learn(t, env)[0])
+            return
+        window = self.ring.window(c.n_step, readable.head, readable.filled)
+        t, env, weight = self.ring.priorities.draw(size, c.batch_size, window, self.beta(), chance)
+        losses, errors = self.update.learn(t, env, weight)
+        assert errors is not None
+        self.ring.priorities.update(t, env, errors)
+        self.count_updates(losses)
+
+    def beta(self) -> Tensor:
+        """The importance-sampling correction. The GPU counts updates in both runners, so steps follow from them."""
+        c = self.config
+        steps = c.first_fill_steps + self.report[UPDATES] * c.steps_per_update
+        share = (steps / max(c.priority_beta_steps, 1)).clamp(max=1.0)
+        return c.priority_beta + (1.0 - c.priority_beta) * share
 
     def count_updates(self, losses: Tensor) -> None:
         """Count them, keep the last loss and the number of the first bad update there ever was."""
@@ -167,6 +184,8 @@ class GpuAgent(ABC):
         network = {k: v.clone() for k, v in self.learner.online.state_dict().items()}
         moments = {p: {k: v.clone() for k, v in s.items()} for p, s in optimizer.state.items()}
         report, rng = self.report.clone(), torch.cuda.get_rng_state(self.device)
+        priorities = self.ring.priorities
+        before = None if priorities is None else (priorities.values.clone(), priorities.largest.clone())
         chances = {name: chance.get_state() for name, chance in self.chances.items()}
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream())
@@ -182,6 +201,9 @@ class GpuAgent(ABC):
             for name, value in state.items():
                 value.copy_(moments[parameter][name]) if parameter in moments else value.zero_()
         self.report.copy_(report)
+        if priorities is not None and before is not None:
+            priorities.values.copy_(before[0])
+            priorities.largest.copy_(before[1])
         torch.cuda.set_rng_state(rng, self.device)
         for name, state in chances.items():
             self.chances[name].set_state(state)

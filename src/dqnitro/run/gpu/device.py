@@ -256,8 +256,6 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
 
     if env_kind(config.env_id) != "atari":
         raise ConfigError(f"runner device plays Atari games, {config.env_id} is not one", "use --runner inline")
-    if config.prioritized:
-        raise ConfigError("runner device samples uniformly", "drop --prioritized, or use --runner inline")
     config = config.replace(wrappers=for_graphs(config.wrappers))
     if config.act_device != "same":
         raise ConfigError(f"runner device acts where it learns, got act_device {config.act_device}", "leave it at same")

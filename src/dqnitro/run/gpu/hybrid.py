@@ -292,8 +292,6 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
 
     if env_kind(config.env_id) == "vector":
         raise ConfigError(f"runner hybrid stores frames, {config.env_id} shows none", "use --runner inline")
-    if config.prioritized:
-        raise ConfigError("runner hybrid samples uniformly", "drop --prioritized, or use --runner inline")
     device = torch.device(resolve_device(config.device))
     if device.type == "cuda" and for_graphs(config.wrappers) != config.wrappers:
         raise ConfigError("runner hybrid needs the fused optimiser in its graph", "add --also fused-adam")
