@@ -39,7 +39,7 @@ def joined(obs: Tensor, *others: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """What the network predicts for each action: one value, a distribution over `atoms` returns, or `atoms` quantiles."""
+    """What the network predicts for each action: one value, probabilities of `atoms` returns, or `atoms` quantiles."""
 
     n_actions: int
     dueling: bool = False
@@ -176,7 +176,7 @@ IMPALA_POOLED = 6  # pixels on each side before the head: a quarter of the weigh
 
 
 class ImpalaNetwork(ImageNetwork):
-    """The residual network of IMPALA: three stages of a convolution, a max pool and two residual blocks, then a head."""
+    """The residual network of IMPALA: stages of a convolution, a max pool and two residual blocks, then a head."""
 
     def __init__(self, obs_shape: tuple[int, ...], width: int, norm: bool, hidden: int, spec: HeadSpec) -> None:
         super().__init__()

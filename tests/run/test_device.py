@@ -115,9 +115,8 @@ def test_it_learns():
 STRONG = {"munchausen": True, "quantiles": 8, "dueling": True, "network": "impala", "impala_norm": "layer"}
 
 
-@pytest.mark.parametrize("changes", [STRONG, STRONG | {"prioritized": True, "network": "small"}])
-def test_it_learns_with_quantiles_munchausen_targets_the_impala_network_and_priorities(changes):
-    a = agent(config(epsilon_decay_steps=1_000, **changes))
+def test_it_learns_with_quantiles_munchausen_targets_and_priorities():
+    a = agent(config(epsilon_decay_steps=1_000, **STRONG | {"prioritized": True, "network": "small"}))
     late = [end.score for tick in itertools.islice(ticks(a), 40) for end in tick.ends][-40:]
     assert sum(late) / len(late) > 5
 
@@ -125,8 +124,8 @@ def test_it_learns_with_quantiles_munchausen_targets_the_impala_network_and_prio
 @pytest.mark.parametrize("changes", [{}, {"double": True}, {"munchausen": True}, STRONG])
 def test_updates_from_the_ring_are_those_of_the_learner(changes):
     """The losses that the ring's update reports are those of the learner for the same transitions."""
-    a = agent(config(batch_size=8, first_fill_steps=100, **changes))
-    for _ in itertools.islice(ticks(a), 3):
+    a = agent(config(batch_size=8, first_fill_steps=300, **changes))
+    for _ in itertools.islice(ticks(a), 3):  # nothing is learned yet
         pass
     a.sync_target()
     t, env = torch.randint(10, 40, (8,)), torch.randint(0, 8, (8,))

@@ -1,8 +1,8 @@
 """Priorities of a ring on a GPU: sampling by temporal-difference error, as pieces that a CUDA graph can hold.
 
 `replay.prioritized` keeps a sum tree on the host, where one draw costs a walk down the tree. A GPU adds up a million
-priorities in some fifty microseconds, so every draw makes all cumulative sums anew and looks its numbers up in them. The
-distribution, the weights and the priorities of new transitions are those of the host's replay.
+priorities quickly, so every draw adds all of them up and looks its random numbers up in the sums. The distribution, the
+weights and the priorities of new transitions are those of the host's replay.
 """
 
 from __future__ import annotations
