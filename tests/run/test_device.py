@@ -116,7 +116,8 @@ STRONG = {"munchausen": True, "quantiles": 8, "dueling": True, "network": "impal
 
 
 def test_it_learns_with_quantiles_munchausen_targets_and_priorities():
-    a = agent(config(epsilon_decay_steps=1_000, **STRONG | {"prioritized": True, "network": "small"}))
+    changes = STRONG | {"prioritized": True, "network": "small", "steps_per_update": 16.0}
+    a = agent(config(epsilon_decay_steps=1_000, **changes))
     late = [end.score for tick in itertools.islice(ticks(a), 40) for end in tick.ends][-40:]
     assert sum(late) / len(late) > 5
 
