@@ -87,7 +87,6 @@ def test_everything_on_the_gpu_trains_as_many_samples_a_step():
 def test_everything_on_the_gpu_says_what_is_missing(monkeypatch):
     needs, c = rung("all-on-gpu").needs, BASE.replace(device="auto")
     assert needs(c.replace(env_id="CartPole-v1")) == "CartPole-v1 is not an Atari game"
-    assert "prioritised" in needs(c.replace(prioritized=True, replay="frames"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert needs(c) == "torch finds no GPU on this machine"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

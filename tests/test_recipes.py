@@ -88,6 +88,16 @@ def test_environments_without_images_stay_on_the_cpu(monkeypatch):
     assert plans[0] == plans[1] and plans[0].config().device == "cpu" and plans[0].config().runner == "inline"
 
 
+@pytest.mark.parametrize("here", [H200, Here(2, "GPU"), Here(2)], ids=["hybrid", "device", "inline"])
+def test_strong_is_a_config_that_can_run_and_has_four_samples_a_step(here, monkeypatch):
+    use(monkeypatch, here)
+    config = recipes.plan("strong", "breakout").config()
+    assert config.network == "impala" and config.quantiles and config.munchausen and config.prioritized
+    assert config.batch_size / config.steps_per_update == 4.0 and config.sticky_actions == 0.25
+    with pytest.raises(ConfigError, match="strong is for Atari games"):
+        recipes.plan("strong", "CartPole-v1")
+
+
 def test_device_cpu_on_a_gpu_machine_gives_the_recipe_of_a_cpu(monkeypatch):
     use(monkeypatch, Here(16))
     without = recipes.untuned("auto", "pong")

@@ -72,6 +72,37 @@ CLASSIC_ON_DEVICE: dict[str, Any] = {
     "steps_per_update": 16.0,
     "learning_rate": 1.25e-4,
 }
+# The strongest agent: the settings of "Beyond The Rainbow" (Clark et al. 2024) with quantiles in place of its implicit
+# ones, LayerNorm in place of spectral normalisation, and exploration that fits runs of minutes. 4 samples per step. Not
+# tuned here yet.
+STRONG: dict[str, Any] = {
+    "n_envs": 64,
+    "batch_size": 256,
+    "steps_per_update": 64.0,
+    "network": "impala",
+    "impala_width": 2,
+    "impala_norm": "layer",
+    "quantiles": 64,
+    "munchausen": True,
+    "dueling": True,
+    "prioritized": True,
+    "priority_alpha": 0.2,
+    "priority_beta": 0.2,
+    "priority_beta_steps": 50_000_000,
+    "n_step": 3,
+    "gamma": 0.997,
+    "learning_rate": 1e-4,
+    "adam_epsilon": 2e-5,
+    "grad_clip": 10.0,
+    "target_sync_steps": 32_000,
+    "first_fill_steps": 80_000,
+    "replay_capacity": 1_000_000,
+    "epsilon_decay_steps": 500_000,
+    "epsilon_end": 0.01,
+    "sticky_actions": 0.25,
+}
+STRONG_ON_DEVICE: dict[str, Any] = {"n_envs": 256}
+STRONG_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile")
 ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile", "own-kernels")
 FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "one-pass-acting")
 LARGE_LAYER_RUNGS = ("split-network",)  # with few cores and the hidden layer of the Nature network
@@ -212,6 +243,19 @@ def classic_plan(env_id: str, here: Here | None = None) -> Plan:
     return replace(_plan_if_possible("classic", base, ON_GPU_RUNGS), why=why)
 
 
+def _strong(env_id: str, here: Here | None = None) -> Plan:
+    """The strongest agent that this package has, whatever it costs per step."""
+    from dqnitro.envs import env_kind
+
+    if env_kind(env_id) != "atari":
+        raise ConfigError(f"recipe strong is for Atari games; {env_id} is not one", "use --recipe auto")
+    base = _base(env_id).replace(device="auto", **STRONG)
+    runner, why = choose_runner(here or this_machine())
+    if runner != "inline":
+        base = base.replace(device="cuda", runner=runner, **STRONG_ON_DEVICE if runner == "device" else {})
+    return replace(_plan_if_possible("strong", base, STRONG_RUNGS), why=why)
+
+
 def few_cores() -> bool:
     """Whether threads that share every product of a batch of 32 would wait for each other more than they help."""
     from dqnitro.host import usable_cores
@@ -262,17 +306,20 @@ RECIPES: dict[str, Callable[[str], Plan]] = {
     "fast": _fast,
     "baseline": _baseline,
     "classic": classic_plan,
+    "strong": _strong,
 }
 
 
 def plan(name: str, env_id: str, device: str | None = None) -> Plan:
     """The plan of a recipe for a game, with what `dqnitro tune` found on this machine.
 
-    `device` overrides where learning runs. With `cpu` on a machine with a GPU, `auto` and `classic` plan as if there
-    were no GPU, and what `tune` found is ignored: it was measured with the GPU.
+    `device` overrides where learning runs. With `cpu` on a machine with a GPU, the recipes that look at the machine
+    (`auto`, `classic`, `strong`) plan as if there were no GPU, and what `tune` found is ignored: it was measured with
+    the GPU.
     """
-    if name in ("auto", "classic") and device == "cpu" and (here := this_machine()).gpu is not None:
-        return (_auto if name == "auto" else classic_plan)(env_id, replace(here, gpu=None))
+    for_machine = {"auto": _auto, "classic": classic_plan, "strong": _strong}
+    if name in for_machine and device == "cpu" and (here := this_machine()).gpu is not None:
+        return for_machine[name](env_id, replace(here, gpu=None))
     made = untuned(name, env_id)
     found = tuned.find(name, env_id)
     if found is None:

@@ -22,7 +22,7 @@ Examples
 def main(argv: list[str]) -> int:
     p = Parser("env", "[GAME] [options]", DESCRIPTION)
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
-    p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic (default: auto)")
+    p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic, strong (default: auto)")
     p.add_argument("--settings", action="store_true", help="show every setting of the recipe")
     p.add_argument("--json", action="store_true", help="print as JSON")
     args = p.parse(argv)

@@ -30,7 +30,7 @@ Exit codes: 0 measured, 1 unexpected failure, 2 bad input, 130 Ctrl-C.
 def main(argv: list[str]) -> int:
     p = Parser("profile", "[GAME] [options]", DESCRIPTION)
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
-    p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic (default: auto)")
+    p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic, strong (default: auto)")
     p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
     p.add_argument("--also", action="append", default=[], metavar="RUNG", help="add a rung to the recipe")
     p.add_argument(

@@ -44,7 +44,7 @@ With --seeds a seed that fails does not stop the others; its exit code is return
 def make_parser() -> Parser:
     p = Parser("train", "GAME|ENV_ID [options]", DESCRIPTION)
     p.add_argument("game", nargs="?", help="Atari game or Gymnasium id")
-    p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic (default: auto)")
+    p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic, strong (default: auto)")
     p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
     p.add_argument("--also", action="append", default=[], metavar="RUNG", help="add a rung to the recipe")
     p.add_argument("--resume", metavar="RUN", help="continue a stored run")

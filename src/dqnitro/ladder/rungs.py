@@ -402,6 +402,31 @@ OTHER_LEARNING = (
         "Adam. Steps are not faster; fewer are needed.",
         "Higher rates: with 5e-4, most runs did not learn Pong at all.",
     ),
+    Rung(
+        "prioritized", "learning", setting(prioritized=True),
+        "Prioritised replay: transitions with a large error are drawn more often, and count for less.",
+        "Always a little: priorities are looked up and written back in every update.",
+        detour=True,
+    ),
+    Rung(
+        "quantiles", "learning", setting(quantiles=64, categorical=False),
+        "QR-DQN: the network predicts 64 quantiles of the return instead of its mean, and acts by their mean.",
+        "Many actions and small batches: the output layer is 64 times as wide.",
+        replaces=("own-kernels",), detour=True,
+    ),
+    Rung(
+        "munchausen", "learning", setting(munchausen=True, double=False),
+        "Munchausen targets: a softmax policy in place of the maximum, and a bonus for actions that it was sure of.",
+        "It costs another pass of the target network.",
+        replaces=("double", "own-kernels"), detour=True,
+    ),
+    Rung(
+        "impala", "learning", setting(network="impala", impala_width=2, impala_norm="layer"),
+        "The residual network of IMPALA at twice its width, with LayerNorm: twenty times the arithmetic of the Nature "
+        "network, and far better scores on most games for as many frames.",
+        "Games that a small network plays well, and CPUs.", needs_images,
+        replaces=("small-network", "own-kernels", "torchscript"), detour=True,
+    ),
 )  # fmt: skip
 
 _BEFORE_ENVS = tuple(r.name for r in SAME_RUN).index("gym-async")
