@@ -249,7 +249,7 @@ def _strong(env_id: str, here: Here | None = None) -> Plan:
 
     if env_kind(env_id) != "atari":
         raise ConfigError(f"recipe strong is for Atari games; {env_id} is not one", "use --recipe auto")
-    base = _base(env_id).replace(device="auto", **STRONG)
+    base = _base(env_id).replace(device="auto", replay="frames", **STRONG)
     runner, why = choose_runner(here or this_machine())
     if runner != "inline":
         base = base.replace(device="cuda", runner=runner, **STRONG_ON_DEVICE if runner == "device" else {})
