@@ -192,15 +192,17 @@ class ImpalaNetwork(ImageNetwork):
         self.head = Head(inputs * IMPALA_POOLED**2, hidden, spec)
 
     def forward(self, obs: Tensor) -> Tensor:
-        first, *rest = self.stages[0]  # type: ignore[misc]
+        stem = self.stages[0]
+        assert isinstance(stem, nn.Sequential)
+        first = stem[0]
+        assert isinstance(first, nn.Conv2d)
         kind = obs.device.type
         dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
         # Scaling the few weights instead of the many pixels also keeps every byte exact in bfloat16.
         x = F.conv2d(
             obs.to(dtype, memory_format=self.memory_format), first.weight * (1.0 / 255.0), first.bias, padding=1
         )
-        for layer in (*rest, *self.stages[1:]):
-            x = layer(x)
+        x = self.stages[1:](stem[1:](x))
         return self.head(F.relu(self.pool(x)).flatten(1))
 
 

@@ -65,7 +65,9 @@ class TorchUpdate:
         def target_values(frames: Tensor, seen: Tensor) -> Tensor:
             return parts.target_pass(learner.target, ring.assemble(frames, seen))
 
-        def loss(frames: Tensor, seen: Tensor, frames_t: Tensor, seen_t: Tensor, *rest: Tensor) -> Tensor:
+        def loss(
+            frames: Tensor, seen: Tensor, frames_t: Tensor, seen_t: Tensor, *rest: Tensor
+        ) -> tuple[Tensor, Tensor]:
             action, reward, discount, weight, *said = rest
             # only double DQN looks at it again
             obs_t = ring.assemble(frames_t, seen_t) if config.double else frames_t
