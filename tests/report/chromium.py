@@ -91,15 +91,19 @@ class Chromium:
 
     def open(self, page: pathlib.Path, width: int = 1280, height: int = 900, dark: bool = False) -> None:
         """Load a file and wait for it; errors and requests start from nothing."""
+        self.open_url(page.resolve().as_uri(), width, height, dark)
+
+    def open_url(self, url: str, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+        """The same for any address."""
         phone = width < 600
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.errors.clear()
         self.requests.clear()
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=url)
         end = time.monotonic() + 30
-        while self.js("document.readyState + location.protocol") != "completefile:":
+        while self.js("document.readyState + location.protocol") != f"complete{url.split(':')[0]}:":
             assert time.monotonic() < end, "the page did not load"
             time.sleep(0.02)
 

@@ -1,10 +1,13 @@
 """The page in a real browser: it opens from a file, draws, answers pointer and keyboard, switches, sorts, filters."""
 
 import pathlib
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 
+from dqnitro.cli import watch
 from dqnitro.report import write_run_page
 from report import fake_run
 from report.chromium import Chromium, find_chromium
@@ -163,3 +166,43 @@ def test_it_prints_on_white_with_its_charts(browser: Chromium, page: pathlib.Pat
     assert browser.js("getComputedStyle(document.getElementById('theme')).display") == "none"
     assert len(browser.call("Page.printToPDF")["data"]) > 20_000
     browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def wait_until(browser: Chromium, condition: str) -> None:
+    end = time.monotonic() + 30
+    while not browser.js(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.02)
+
+
+def test_a_live_page_follows_the_run_and_stops_with_it(
+    browser: Chromium, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "REFRESH_S", 0.05)
+    run = tmp_path / "pong"
+    lines = fake_run.metric_lines(300, 1_000.0)
+    fake_run.write_head(run)
+    fake_run.write_summary(run, "running")
+    (run / "metrics.jsonl").write_text("\n".join(lines[:300]) + "\n")
+    server = watch.serve(watch.Page(run, None), 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        browser.open_url(f"http://127.0.0.1:{server.server_address[1]}/")
+        assert browser.js("document.querySelector('.state').textContent") == "running"
+        before = browser.js(f"+document.querySelector('{LARGE}').dataset.points")
+        browser.js("document.querySelector('input.x-axis[value=steps]').click()")
+        browser.js("document.querySelector('#settings .filter').value = 'seed'")
+        with (run / "metrics.jsonl").open("a") as file:
+            file.write("\n".join(lines[300:]) + "\n")
+        wait_until(browser, f"+document.querySelector('{LARGE}').dataset.points > {before}")
+        assert browser.js(f"document.querySelector('{LARGE}').dataset.axis") == "steps"
+        assert browser.js("document.querySelector('#settings .filter').value") == "seed", "what somebody typed stays"
+        fake_run.write_summary(run, "solved", wall_s=1_000.0, steps=9)
+        wait_until(browser, "document.querySelector('.state').textContent === 'solved'")
+        seen = len(browser.requests)
+        time.sleep(0.3)
+        assert len(browser.requests) <= seen + 1, "a run that has ended is not asked for again"
+        assert browser.errors == []
+    finally:
+        server.shutdown()
+        server.server_close()

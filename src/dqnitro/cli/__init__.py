@@ -10,6 +10,7 @@ from collections.abc import Sequence
 COMMANDS = {
     "train": "train an agent until it is solved, a limit is reached, or Ctrl-C",
     "play": "watch, record or score a trained agent",
+    "watch": "a live page of a run that is training: curve, speed, the game as it is played now",
     "runs": "list the stored runs: game, recipe, score, speed, state",
     "report": "write a page about runs, results of the lab, or both",
     "env": "show this machine, the versions, and what `auto` would choose and why",
@@ -32,6 +33,7 @@ Examples
   dqnitro train CartPole-v1 --minutes 1       any Gymnasium environment with discrete actions
   dqnitro train --resume runs/pong-auto-...   continue a stopped run
   dqnitro train pong --seeds 8                eight seeds: medians, ranges, intervals
+  dqnitro watch runs/pong-auto-...            a live page of a run while it trains
   dqnitro play runs/pong-auto-... --games 30  score it over 30 fresh games
   dqnitro ladder                              what each speed-up buys on this machine
   dqnitro env                                 what `auto` would choose here, and why

@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
             )  # fmt: skip
         facts["evaluation"] = scored._asdict()
     if args.watch:
-        from dqnitro.cli.watch import TerminalScreen
+        from dqnitro.cli.terminal_screen import TerminalScreen
 
         end = show(run, TerminalScreen, args.epsilon, args.seed, args.trust).end
         facts["watched"] = {"score": end.score, "steps": end.steps}

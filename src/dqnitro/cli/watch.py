@@ -1,54 +1,195 @@
-"""A game in the terminal: two pixels per character, in colour, at its own speed. Works over ssh."""
+"""`dqnitro watch`: the page of a run that is still going on, on this machine only."""
 
 from __future__ import annotations
 
-import shutil
-import sys
+import dataclasses
+import os
+import pathlib
+import re
+import tempfile
+import threading
 import time
-from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
-import numpy as np
+from dqnitro.cli.flags import Parser, note
+from dqnitro.errors import ConfigError
+from dqnitro.report.run_page import Film
+
+DESCRIPTION = """\
+Watch a run while it trains: a page on this machine that refreshes itself.
+
+Examples
+  dqnitro watch runs/pong-auto-s1-...            then open the address that it prints
+  dqnitro watch /mnt/cluster/runs/pong-...       a run of another machine, on a shared disk
+  dqnitro watch runs/pong-auto-s1-... --no-game  without playing games: the page costs next to nothing
+
+It shows the score, the speed, where the time goes, and a game played with the newest weights that the run has saved
+(every `checkpoint_every_s` seconds). It only reads the run's files. The page answers on 127.0.0.1 alone; over ssh
+forward the port: `ssh -L 8050:127.0.0.1:8050 HOST`. Ctrl-C ends it; the run goes on.
+Exit codes: 0 ended by Ctrl-C, 2 bad input.
+"""
+
+REFRESH_S = 3.0
+FRESH_S = 60.0  # a run whose files changed this recently is running, even where its lock cannot be seen
+LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.I)
 
 
-def to_text(rgb: np.ndarray, columns: int, rows: int) -> str:
-    """The picture as half blocks: the upper pixel is the foreground, the lower one the background."""
-    height, width = rgb.shape[:2]
-    aspect = 4 / 3 if width == 160 else width / height  # the console's pixels are wide
-    columns = max(8, min(columns, int(rows * 2 * aspect)))
-    lines = max(4, int(columns / aspect / 2))
-    small = rgb[np.arange(lines * 2) * height // (lines * 2)][:, np.arange(columns) * width // columns]
-    out = []
-    for top, bottom in zip(small[::2], small[1::2], strict=True):
-        row, last = [], None
-        for a, b in zip(top.tolist(), bottom.tolist(), strict=True):
-            if (a, b) != last:  # write colours only where they change: a tenth of the bytes
-                row.append(f"\x1b[38;2;{a[0]};{a[1]};{a[2]};48;2;{b[0]};{b[1]};{b[2]}m")
-                last = (a, b)
-            row.append("▀")
-        out.append("".join(row) + "\x1b[0m")
-    return "\n".join(out)
+def main(argv: list[str]) -> int:
+    p = Parser("watch", "RUN [options]", DESCRIPTION)
+    p.add_argument("run", help="the folder of a run")
+    p.add_argument("--port", type=int, default=8050, metavar="N", help="port on 127.0.0.1 (default: 8050; 0: any)")
+    p.add_argument("--no-game", action="store_true", help="do not play games with the newest weights")
+    p.add_argument("--trust", action="store_true", help="the run's environment may import the module that it names")
+    args = p.parse(argv)
+    from dqnitro.read_run import read_run
+
+    run = pathlib.Path(args.run)
+    read_run(run)  # report a wrong folder before anything is served
+    with tempfile.TemporaryDirectory(prefix="dqnitro-watch-") as folder:
+        game = None if args.no_game else Game(run, pathlib.Path(folder), args.trust)
+        try:
+            server = serve(Page(run, game), args.port)
+        except (OSError, OverflowError) as e:
+            raise ConfigError(f"cannot use port {args.port} ({e})", "choose another with --port, or 0 for any") from e
+        if game:
+            os.nice(10)  # the run itself goes first
+            game.start()
+        note(f"watching {run}; Ctrl-C ends it")
+        print(f"http://127.0.0.1:{server.server_address[1]}/", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return 0
+        finally:
+            server.server_close()
+            if game:
+                game.close()
+    return 0
 
 
-class TerminalScreen:
-    """Shows every frame that fits 30 pictures a second and waits so that the game runs at its own speed."""
+class Game:
+    """Records a game whenever the run has saved new weights, in a thread."""
 
-    def __init__(self, fps: float, write: Callable[[str], object] = sys.stdout.write) -> None:
-        self._period, self._every = 1 / fps, max(1, round(fps / 30))
-        self._write = write
-        self._n = 0
-        self._next = time.perf_counter()
-        write("\x1b[?25l\x1b[2J")  # no cursor, empty screen
+    def __init__(self, run: pathlib.Path, folder: pathlib.Path, trust: bool = False) -> None:
+        self._run, self._folder, self._trust = run, folder, trust
+        self.film: Film | None = None
+        self.path: pathlib.Path | None = None
+        self._played: float | None = None  # the time stamp of the weights that were played last
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="game", daemon=True)
 
-    def __call__(self, rgb: np.ndarray) -> None:
-        self._n += 1
-        self._next += self._period
-        if self._n % self._every:
-            return
-        size = shutil.get_terminal_size()
-        self._write("\x1b[H" + to_text(rgb, size.columns, size.lines - 2) + "\n")
-        sys.stdout.flush()
-        time.sleep(max(0.0, self._next - time.perf_counter()))
+    def start(self) -> None:
+        self._thread.start()
 
     def close(self) -> None:
-        self._write("\x1b[0m\x1b[?25h")
-        sys.stdout.flush()
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+
+    def _follow(self) -> None:
+        while not self._ended.is_set():
+            self.look()
+            self._ended.wait(2.0)
+
+    def look(self) -> None:
+        """Play a game if there are new weights; why that is impossible is said in place of the film."""
+        try:
+            stamp = (self._run / "model.safetensors").stat().st_mtime
+        except OSError:
+            return
+        if stamp == self._played:
+            return
+        self._played = stamp
+        from dqnitro.play import record
+
+        path = self._folder / f"game-{stamp:.0f}.mp4"
+        try:
+            end, _ = record(self._run, path, seed=int(stamp) % 1000, trust=self._trust, stopped=self._ended.is_set)
+        except Exception as e:  # weights being replaced, an environment that cannot be rendered
+            self.film = self.film or Film("", f"No game can be shown: {e}")
+            return
+        when = time.strftime("%H:%M:%S", time.localtime(stamp))
+        before, self.path = self.path, path
+        self.film = Film(f"/{path.name}", f"A game with the weights of {when}, score {end.score:g}")
+        if before is not None:
+            before.unlink(missing_ok=True)
+
+
+class Page:
+    """The page of the run as it is now. It is made again only if the files changed, and never for most of the time."""
+
+    def __init__(self, run: pathlib.Path, game: Game | None) -> None:
+        self.run, self.game = run, game
+        self._lock = threading.Lock()
+        self._made: tuple[Any, str] | None = None
+        self._not_before = 0.0
+
+    def text(self) -> str:
+        with self._lock:
+            film = self.game.film if self.game else None
+            key = (film, *(_stamp(self.run / name) for name in ("metrics.jsonl", "summary.json", "game.mp4")))
+            if self._made is None or (key != self._made[0] and time.monotonic() >= self._not_before):
+                begin = time.monotonic()
+                self._made = key, self._render(film)
+                # A long run's file takes seconds to read: at most a tenth of the time goes into it.
+                self._not_before = time.monotonic() + 9 * (time.monotonic() - begin)
+            return self._made[1]
+
+    def _render(self, film: Film | None) -> str:
+        from dqnitro.read_run import read_run
+        from dqnitro.report.run_page import render_run
+
+        run = read_run(self.run)
+        newest = max((s[1] for n in ("metrics.jsonl", "summary.json") if (s := _stamp(self.run / n))), default=0.0)
+        if run.summary.get("state") == "running" and time.time() - newest < FRESH_S:
+            run = dataclasses.replace(run, state="running")  # on another machine's disk the lock cannot be seen
+        live = run.state == "running"
+        if live and film is None and self.game:
+            film = Film("", "A game is shown once the run has saved its weights (checkpoint_every_s).")
+        return render_run(run, self.run / "page.html", film if live else None, REFRESH_S if live else 0.0)
+
+
+def _stamp(path: pathlib.Path) -> tuple[int, float] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime
+
+
+def serve(page: Page, port: int) -> ThreadingHTTPServer:
+    """A server on 127.0.0.1 for the page and the newest game; nothing else can be read through it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            # A site that points its own name at 127.0.0.1 must not read the page through a visitor's browser.
+            if not LOCAL.fullmatch(self.headers.get("Host", "")):
+                self.send_error(403, "this page answers to 127.0.0.1 and localhost only")
+                return
+            film = page.game.path if page.game else None
+            if self.path == "/":
+                self._send("text/html; charset=utf-8", page.text().encode("utf-8", "replace"))
+            elif film is not None and self.path == f"/{film.name}":
+                try:
+                    self._send("video/mp4", film.read_bytes())
+                except OSError:
+                    self.send_error(404)
+            else:
+                self.send_error(404)
+
+        def _send(self, kind: str, body: bytes) -> None:
+            self.send_response(200)
+            for name, value in (
+                ("Content-Type", kind),
+                ("Content-Length", str(len(body))),
+                ("Cache-Control", "no-store"),
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing: a line per refresh would bury the address."""
+
+    return ThreadingHTTPServer(("127.0.0.1", port), Handler)

@@ -219,14 +219,16 @@ def axis_switch(axes: Mapping[str, str], name: str = "x-axis") -> Html:
     return Html(f'<fieldset class="switch"><legend>over</legend>{options}</fieldset>')
 
 
-def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -> str:
-    """The whole file."""
+def document(title: str, header: Html, sections: Sequence[Html], footer: Html, refresh_s: float = 0.0) -> str:
+    """The whole file. With `refresh_s` it fetches itself again, from where it came, every so many seconds."""
     css, script = style(), program()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:; "
         "media-src 'self' data: file:; base-uri 'none'; form-action 'none'"
+        + ("; connect-src 'self'" if refresh_s else "")
     )
+    live = f' data-refresh="{refresh_s:g}"' if refresh_s else ""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -238,7 +240,7 @@ def document(title: str, header: Html, sections: Sequence[Html], footer: Html) -
 <link rel="icon" href="{CONSOLE_ICON}">
 <style>{css}</style>
 </head>
-<body>
+<body{live}>
 <a class="skip" href="#content">skip to the charts</a>
 <header><button type="button" id="theme" hidden aria-label="switch between light and dark">◐</button>{header}</header>
 <main id="content">

@@ -6,6 +6,7 @@ import json
 import math
 import pathlib
 import shlex
+from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.config import FIELDS
@@ -36,14 +37,26 @@ def write_run_page(run_dir: pathlib.Path, out: pathlib.Path | None = None) -> pa
     return path
 
 
-def render_run(run: Run, path: pathlib.Path) -> str:
-    """The page as it will stand at `path` (a long video is linked relative to it)."""
+@dataclass(frozen=True)
+class Film:
+    """A video that a server offers in place of the run's own; without an address only the caption is shown."""
+
+    address: str
+    caption: str
+
+
+def render_run(run: Run, path: pathlib.Path, film: Film | None = None, refresh_s: float = 0.0) -> str:
+    """The page as it will stand at `path` (a long video is linked relative to it).
+
+    With `refresh_s` it asks its server for a newer one every so many seconds.
+    """
     sections = [_curves(run), _speed(run), _fresh_games(run), _settings(run), _origin(run)]
     title = f"{game_name(run.env_id)} · {run.recipe} · DQNitro"
-    return h.document(title, _headline(run, path), [s for s in sections if s], _footer(run))
+    head = _headline(run, _video(run, path) if film is None else _film(film))
+    return h.document(title, head, [s for s in sections if s], _footer(run), refresh_s)
 
 
-def _headline(run: Run, path: pathlib.Path) -> h.Html:
+def _headline(run: Run, film: h.Html) -> h.Html:
     css, words = STATES.get(run.state, ("done", run.state))
     head = h.Html(
         f'<div class="headline"><p class="kicker">DQNitro run</p><h1>{h.esc(game_name(run.env_id))}</h1>'
@@ -51,7 +64,13 @@ def _headline(run: Run, path: pathlib.Path) -> h.Html:
         f" · seed {h.esc(run.config.get('seed', '?'))}</p>{h.facts(_big_numbers(run))}"
         f'<p class="counts">{h.esc(_counts(run))}</p>{_warnings(run)}</div>'
     )
-    return h.Html(f'<div class="hero{" with-video" if run.video else ""}">{head}{_video(run, path)}</div>')
+    return h.Html(f'<div class="hero{" with-video" if film else ""}">{head}{film}</div>')
+
+
+def _film(film: Film) -> h.Html:
+    caption = h.Html(f"<figcaption>{h.esc(film.caption)}</figcaption>")
+    shown = f'<video controls loop muted autoplay playsinline src="{h.esc(film.address)}"></video>'
+    return h.Html(f'<figure class="video">{shown if film.address else ""}{caption}</figure>')
 
 
 def _big_numbers(run: Run) -> list[tuple[str, str, str]]:

@@ -74,7 +74,11 @@ function drawXY(figure, chart) {
   explore(plot, () => on(lead, axis).x.length, (px) => nearest(on(lead, axis).x, view.xAt(px)), show, () => { view.cross.replaceChildren(); tip.hide(); });
   draw();
   onResize(plot, draw);
-  document.addEventListener("x-axis", (e) => { if (e.detail in chart.axes) { axis = e.detail; draw(); } });
+  const onAxis = (e) => {
+    if (!figure.isConnected) document.removeEventListener("x-axis", onAxis); // a live page replaced it
+    else if (e.detail in chart.axes) { axis = e.detail; draw(); }
+  };
+  document.addEventListener("x-axis", onAxis);
   figure.dataset.points = series.reduce((n, s) => n + pointsOf(s), 0);
 }
 
