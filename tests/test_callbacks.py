@@ -1,13 +1,17 @@
 """Callbacks: what they see, what they may ask for, and what happens when one fails."""
 
 import json
+import sys
+import types
 
 import pytest
 
 import dqnitro
 import fakes_envs
 from dqnitro import Callback, checkpoint
-from dqnitro.errors import CallbackFailed
+from dqnitro.callbacks import EarlyStop, Evaluate, Mlflow, Trackio, Wandb
+from dqnitro.errors import CallbackFailed, ConfigError
+from dqnitro.intervals import Scored
 
 fakes_envs.register()
 QUICK = {
@@ -117,3 +121,87 @@ def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(where, tmp_path):
     assert "in fail\n" in caught.value.trace and ends == ["steps" if where == "on_end" else "CallbackFailed"]
     steps = dqnitro.resume(tmp_path / "run", max_steps=160, progress=False).steps
     assert steps == 160
+
+
+# ---- ready ones
+
+
+def test_evaluations_reach_every_callback_and_change_no_step_of_the_run(tmp_path):
+    seen = []
+
+    class Watch(Callback):
+        def on_evaluation(self, run, evaluation):
+            seen.append((run.steps, len(evaluation.scores)))
+
+    evaluate = Evaluate(every_steps=50, games=3)
+    result = dqnitro.train(CORRIDOR, tmp_path / "run", callbacks=[evaluate, Watch()], **QUICK)
+    assert seen == [(50, 3), (100, 3), (150, 3)] and evaluate.last is not None
+    alone = dqnitro.train(CORRIDOR, **QUICK)
+    same = zip(result.agent.network.parameters(), alone.agent.network.parameters(), strict=True)
+    assert all((a == b).all() for a, b in same)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [x["values"]["evaluation/games"] for x in lines if x["event"] == "log"] == [3, 3, 3]
+
+
+def test_early_stop_waits_for_its_patience_and_for_its_score():
+    class Scores(Callback):
+        def on_tick(self, run, tick):
+            if tick.steps % 10 == 0:
+                run.report_evaluation(Scored([1.0], *[min(tick.steps, 60) / 10] * 3))
+
+    result = dqnitro.train(CORRIDOR, callbacks=[Scores(), EarlyStop(patience_steps=30)], **QUICK)
+    assert result.steps == 90 and result.reason == "no gain over 6.00 for 30 steps"
+    result = dqnitro.train(CORRIDOR, callbacks=[Scores(), EarlyStop(at_score=4)], **QUICK)
+    assert result.steps == 40 and result.reason == "score 4.00 reached 4"
+    with pytest.raises(ConfigError, match="EarlyStop needs"):
+        EarlyStop()
+
+
+class FakeTracker(types.ModuleType):
+    """Stands in for wandb, trackio and mlflow: remembers every call."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.calls = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def call(*args, **keywords):
+            self.calls.append((name, args, keywords))
+            return self
+
+        return call
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "send", "last"),
+    [
+        (Wandb, "init", "log", "finish"),
+        (Trackio, "init", "log", "finish"),
+        (Mlflow, "start_run", "log_metrics", "end_run"),
+    ],
+)
+def test_trackers_get_config_games_and_logs(kind, first, send, last, monkeypatch):
+    fake = FakeTracker(kind.module)
+    monkeypatch.setitem(sys.modules, kind.module, fake)
+
+    class Log(Callback):
+        def on_start(self, run):
+            run.log({"mine": 7})
+
+    result = dqnitro.train(CORRIDOR, callbacks=[kind(name="x"), Log()], **QUICK)
+    names = [name for name, _, _ in fake.calls]
+    assert names[0] == first and fake.calls[0][2]["name"] == "x" and names[-1] == last
+    sent = [args[0] for name, args, _ in fake.calls if name == send]
+    assert sum("game/score" in values for values in sent) == result.games
+    assert any("train/mean_score" in values for values in sent) and any(values.get("mine") == 7 for values in sent)
+    config = next(k["config"] if "config" in k else a[0] for n, a, k in fake.calls if n in ("init", "log_params"))
+    assert config["env_id"] == CORRIDOR
+
+
+def test_a_tracker_that_is_not_installed_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(CallbackFailed, match="Wandb needs wandb; hint: pip install wandb"):
+        dqnitro.train(CORRIDOR, callbacks=[Wandb()], **QUICK)

@@ -25,7 +25,7 @@ LAYERS = [
     "seeds",
     "lab play",
     "trained",
-    "cli python_words",
+    "callbacks cli python_words",
     "notebook",
     "api",
     "__init__ __main__",

@@ -1,0 +1,31 @@
+"""The files of `examples/` run, small, where their library is installed."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples"
+
+
+def example(name):
+    spec = importlib.util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def needs(library, install):
+    return pytest.importorskip(library, reason=f"{library} is not installed; pip install -c constraints.txt {install}")
+
+
+def test_optuna_prunes_a_run_through_a_callback(monkeypatch):
+    optuna = needs("optuna", "-e '.[optuna]'")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    module = example("optuna_pruning")
+    monkeypatch.setattr(optuna.pruners, "MedianPruner", lambda **k: optuna.pruners.ThresholdPruner(lower=1e9))
+    study = module.search(trials=1, max_steps=400)
+    assert [t.state.name for t in study.trials] == ["PRUNED"] and min(study.trials[0].intermediate_values) < 400
+    monkeypatch.setattr(optuna.pruners, "MedianPruner", lambda **k: optuna.pruners.NopPruner())
+    study = module.search(trials=1, max_steps=400)
+    assert study.best_value > 5 and len(study.trials[0].intermediate_values) >= 9
