@@ -168,11 +168,16 @@ def test_minutes_bound_the_rounds_but_an_interval_needs_some(monkeypatch):
     assert late.rounds == 3 and late.seconds < 2.0
 
 
-def test_building_stops_at_half_of_the_minutes(monkeypatch):
-    r = make_race(minutes=10.0, a=Steady(1.0))
-    assert r.build("in time", config()) is not None
-    r._begin -= 400
-    assert r.build("late", config()) is None and "give more --minutes" in r.skipped["late"]
+def test_building_leaves_time_for_short_turns_of_all():
+    said: list[str] = []
+    r = race.Race(10.0, said.append)
+    r.racers = {"a": Steady(1.0)}  # type: ignore[dict-item]
+    r.expected = 3
+    r._end -= 595
+    assert r.build("in time", config()) is not None, "five seconds are enough for three turns of two"
+    assert said == ["building 1 of 3: in time"]
+    r._end -= 1
+    assert r.build("late", config()) is None and "give more" in r.skipped["late"]
     r.close()
 
 

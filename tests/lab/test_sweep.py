@@ -49,7 +49,7 @@ def test_values_have_the_type_of_the_setting():
 def test_every_value_is_trained_with_every_seed_in_turn():
     said = []
     result = sweep.sweep("CartPole-v1", "n_envs", [1, 2, 400], seeds=(5, 6), changes=SMALL, say=said.append)
-    assert said == [
+    assert [text.split(": ")[1] for text in said] == [
         "n_envs 1, seed 5",
         "n_envs 2, seed 5",
         "n_envs 400, seed 5",

@@ -40,6 +40,7 @@ ON_GPU = (
     "cuda-graphs",
     "play-on-second-gpu-every-4",
     "play-on-second-gpu-every-10",
+    "hybrid",
     "all-on-gpu",
     "own-kernels",
 )  # promised for a learner on a GPU
@@ -48,6 +49,7 @@ NO_GPU = "torch finds no GPU on this machine"
 SMALL = {"batch_size": 8, "hidden_units": 32, "first_fill_steps": 50, "max_steps": 62}
 # Pong has no lives, and clipping does not change its rewards. Double DQN differs only if the two networks disagree.
 OTHERWISE = {
+    "hybrid": {"max_steps": 1_000, "envs": "console", "replay": "frames"},  # 64 consoles
     "all-on-gpu": {"max_steps": 4_000},  # 256 consoles: 16 vector steps
     "own-kernels": {
         "runner": "hybrid",

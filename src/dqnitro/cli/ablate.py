@@ -37,6 +37,7 @@ def main(argv: list[str]) -> int:
     args = t.parse_race(make_parser(), argv)
     from dqnitro.lab import ablate as lab
 
+    t.say_where(args)
     with t.Reports(f"ablate {args.what}", args) as progress:
         options = t.race_options(args, progress)
         if args.what == "cost":

@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from dqnitro.cli.flags import Parser
+from dqnitro.cli.flags import Parser, note
 from dqnitro.cli.tables import LOG_EVERY_HELP, Reports, names_of, store_and_show
 from dqnitro.config import nearest
 from dqnitro.errors import ConfigError
@@ -60,6 +60,7 @@ def main(argv: list[str]) -> int:
         "--train-minutes", type=float, default=0.0, metavar="M",
         help="gpu: after measuring training, train that long with the same settings and compare (default: 0, do not)",
     )  # fmt: skip
+    p.add_argument("--device", metavar="D", help="learn: cpu or cuda (default: the GPU if torch can use one)")
     p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
     p.add_argument(
         "--only", metavar="A,B", help="only contenders whose name contains one of these words (1,024 is one word)"
@@ -86,6 +87,10 @@ def main(argv: list[str]) -> int:
     args.seconds = args.seconds if args.seconds is not None else (0.5 if args.what in MICRO else 3.0)
     if args.rounds < 1 or args.seconds <= 0:
         raise ConfigError("--rounds must be at least 1 and --seconds over 0")
+    if args.what == "learn":
+        from dqnitro.lab.where import where
+
+        note(where(_device(args)).text)
     with Reports(f"bench {args.what}", args) as args.progress:
         result = measure(args)
     store_and_show(result, pathlib.Path(args.out) if args.out else None, args.json, _print)
@@ -111,17 +116,38 @@ def micro(args: Any) -> dict[str, Any]:
     return importlib.import_module(f"dqnitro.lab.bench.{args.what}").bench(options)
 
 
-def bench_learn(args: Any) -> dict[str, Any]:
-    from dqnitro import recipes
-    from dqnitro.lab.bench import peers
-    from dqnitro.lab.interleave import compare, interleave
+def _device(args: Any) -> dict[str, Any]:
+    return {} if args.device is None else {"device": args.device}
 
-    contenders: dict[str, Callable[[float], float]] = {"baseline": peers.ours(recipes.baseline(args.game))}
+
+def bench_learn(args: Any) -> dict[str, Any]:
+    from dqnitro.lab.bench import peers
+    from dqnitro.lab.interleave import compare, interleave, threads_put_back
+    from dqnitro.lab.where import lab_plan, where
+
+    changes = _device(args)
+    here = where(changes)
+    device, threads = here.settings["device"], here.settings.get("torch_threads", 0)
+
+    def ours(recipe: str) -> Callable[[float], float]:
+        return peers.ours(lab_plan(recipe, args.game, changes).config().replace(**changes))
+
+    def peer(make: Callable[[str, str], Callable[[float], float]]) -> Callable[[float], float]:
+        with threads_put_back(threads):
+            rate = make(args.game, device)
+
+        def in_threads(seconds: float) -> float:
+            with threads_put_back(threads):
+                return rate(seconds)
+
+        return in_threads
+
+    contenders: dict[str, Callable[[float], float]] = {"baseline": ours("baseline")}
     skipped = {}
     for name, make in (
-        ("Stable-Baselines3", lambda: peers.stable_baselines3(args.game)),
-        ("CleanRL-style loop", lambda: peers.single_file_loop(args.game)),
-        ("fast", lambda: peers.ours(recipes.fast(args.game))),
+        ("Stable-Baselines3", lambda: peer(peers.stable_baselines3)),
+        ("CleanRL-style loop", lambda: peer(peers.single_file_loop)),
+        ("fast", lambda: ours("fast")),
     ):
         try:
             contenders[name] = make()
@@ -137,6 +163,7 @@ def bench_learn(args: Any) -> dict[str, Any]:
         "rates": rates,
         "table": compare(rates, "baseline"),
         "skipped": skipped,
+        "notes": {"where": here.text},
     }
 
 

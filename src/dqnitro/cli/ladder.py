@@ -54,6 +54,7 @@ def main(argv: list[str]) -> int:
     from dqnitro.read_run import run_folders
 
     solved = [read_solved(run) for path in args.solved for run in run_folders(pathlib.Path(path))]
+    t.say_where(args)
     with t.Reports(f"ladder {args.game}", args) as progress:
         result = climb_ladder(
             args.game, t.names_of(args.rungs), same_learning=args.same_learning, solved=solved,

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
 from dqnitro.cli.progress import Progress
 from dqnitro.cli.tables import store_and_show
 from dqnitro.errors import ConfigError
@@ -51,12 +51,13 @@ def main(argv: list[str]) -> int:
 def measure(args: Any, steps: int) -> dict[str, Any]:
     """The result with machine, versions, commit and command."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch is imported: its profiler logs to stderr
-    from dqnitro import recipes
     from dqnitro.files import file_stem
+    from dqnitro.lab.where import lab_plan, where
     from dqnitro.ladder import fitted
 
     changes = {k: v for k, v in config_changes(args).items() if k != "max_steps"}
-    config = recipes.plan(args.recipe, args.game).config(tuple(args.without), tuple(args.also)).replace(**changes)
+    note(where(changes).text)
+    config = lab_plan(args.recipe, args.game, changes).config(tuple(args.without), tuple(args.also)).replace(**changes)
     config = fitted(config)[0]
     trace = pathlib.Path(args.trace or f"profile-{file_stem(config.env_id)}-{args.recipe}.json.gz")
     from dqnitro.lab.profile import profile

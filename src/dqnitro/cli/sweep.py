@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from dqnitro.cli.flags import Parser, add_config_flags, config_changes
-from dqnitro.cli.tables import Reports, add_result_flags, finish, number_text, show_table
+from dqnitro.cli.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import seed_range
 
@@ -52,6 +52,7 @@ def main(argv: list[str]) -> int:
     if setting in changes:
         raise ConfigError(f"{args.setting} is swept and also given as an option", "give only one of them")
     seeds = seed_range(changes.pop("seed", 1), args.seeds)
+    say_where(args)
     with Reports(f"sweep {args.setting}", args) as progress:
         result = sweep(
             args.game, setting, values, recipe=args.recipe, seeds=seeds, changes=changes,

@@ -163,6 +163,13 @@ class Reports(Progress):
         return f"{self.what} ({duration(self.seconds)}): {more or 'preparing'}"
 
 
+def say_where(args: argparse.Namespace) -> None:
+    """The first line: on what is measured, with how many threads."""
+    from dqnitro.lab.where import where
+
+    note(where(config_changes(args)).text)
+
+
 def names_of(text: str | None) -> list[str] | None:
     """A list given as a,b,c; a comma inside a number (1,024) is part of a name."""
     return None if text is None else [t.strip() for t in re.split(r"(?<!\d),|,(?!\d{3}\b)", text) if t.strip()]

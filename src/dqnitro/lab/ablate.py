@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dqnitro import ladder, recipes
+from dqnitro import ladder
 from dqnitro.config import Config
 from dqnitro.envs.turns import groups_of
 from dqnitro.errors import ConfigError, UserError
 from dqnitro.intervals import rate_interval, ratio_interval
 from dqnitro.lab.race import Change, Race, facts_of
 from dqnitro.lab.store import header
+from dqnitro.lab.where import lab_plan, where
 
 WHOLE = "whole"
 
@@ -35,7 +36,7 @@ def ablate(
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """The recipe and the recipe without each of its rungs, taking turns."""
-    plan = recipes.plan(recipe, game)
+    plan = lab_plan(recipe, game, changes)
     if not plan.rungs:
         raise ConfigError(
             f"recipe {recipe} uses no rungs for {game}, so there is none to leave out", "try fast or auto"
@@ -56,7 +57,11 @@ def ablate(
         result = header(
             "ablate", plan.base.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe
         )
-        return result | {"rows": rows, "notes": facts_of(race), "interrupted": race.interrupted}
+        return result | {
+            "rows": rows,
+            "notes": facts_of(race) | {"where": where(changes).text},
+            "interrupted": race.interrupted,
+        }
 
 
 def _row(race: Race, name: str) -> dict[str, Any]:
@@ -145,7 +150,7 @@ def cost_config(game: str, recipe: str, changes: dict[str, Any]) -> tuple[Config
     """The config to take apart, and why resizing cannot be left out (or None)."""
     from dqnitro.envs import env_kind
 
-    config = recipes.plan(recipe, game).config()
+    config = lab_plan(recipe, game, changes).config()
     if env_kind(game) != "atari":
         return config.replace(clip_rewards=True).replace(**changes), f"{game} is not an Atari game: nothing is resized"
     # Off in the book's settings, on in the notes: it has to be on to be left out.
@@ -178,7 +183,11 @@ def cost(
         rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "note": f"the whole recipe {recipe}"}]
         rows += [_cost_row(race, name, notes[name]) for name in notes]
         result = header("cost", config.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe)
-        return result | {"rows": rows, "notes": facts_of(race), "interrupted": race.interrupted}
+        return result | {
+            "rows": rows,
+            "notes": facts_of(race) | {"where": where(changes).text},
+            "interrupted": race.interrupted,
+        }
 
 
 def _cost_row(race: Race, name: str, note: str) -> dict[str, Any]:

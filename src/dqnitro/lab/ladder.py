@@ -8,13 +8,18 @@ from typing import Any
 
 from dqnitro import ladder, recipes
 from dqnitro.config import Config
-from dqnitro.errors import ConfigError
+from dqnitro.errors import ConfigError, UserError
 from dqnitro.intervals import rate_interval, ratio_interval
 from dqnitro.lab.race import Race, Racer, facts_of
 from dqnitro.lab.store import header
 from dqnitro.lab.time_to_solve import Solved, add_times
+from dqnitro.lab.where import lab_plan, where
 
-BASELINE = "baseline"
+BASELINE, AUTO = "baseline", "auto"
+WHAT = {
+    BASELINE: "The textbook DQN with the settings of the book.",
+    AUTO: "The recipe auto: the rungs and settings that solve a game soonest on this machine.",
+}
 BELOW = "gradients-everywhere"  # slower than the baseline by design: measured, but no rung builds on it
 SAME_RATIO = 0.03  # samples per step within this share count as the same replay ratio
 
@@ -32,7 +37,7 @@ class Stand:
 
     @property
     def promise(self) -> str:
-        return BASELINE if self.name == BASELINE else ladder.RUNGS[self.name].promise
+        return {BASELINE: BASELINE, AUTO: "learning"}.get(self.name) or ladder.RUNGS[self.name].promise
 
 
 def rung_names(config: Config, wanted: Sequence[str] | None, same_learning: bool) -> tuple[str, ...]:
@@ -46,12 +51,12 @@ def rung_names(config: Config, wanted: Sequence[str] | None, same_learning: bool
     return tuple(dict.fromkeys((BELOW, *names)))
 
 
-def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
+def build_all(race: Race, base: Config, names: Sequence[str], more: int = 0) -> list[Stand]:
     """Build every rung that can run. One that cannot is listed with the reason, and the next rung builds on the one
-    before it.
+    before it. `more` contenders will follow.
     """
     stands = [Stand(BASELINE, base, (), None)]
-    race.expected = 1 + sum(place.why is None for place in ladder.path(base, tuple(names)))
+    race.expected = 1 + more + sum(place.why is None for place in ladder.path(base, tuple(names)))
     if race.build(BASELINE, base) is None:
         raise ConfigError(f"the baseline cannot run: {race.skipped[BASELINE]}")
     on = stands[0]
@@ -66,6 +71,20 @@ def build_all(race: Race, base: Config, names: Sequence[str]) -> list[Stand]:
                 on = stand
         stands.append(stand)
     return stands
+
+
+def add_auto(race: Race, game: str, changes: dict[str, Any], stands: list[Stand]) -> None:
+    """The recipe `auto` as the last row, compared with the top of the climb."""
+    try:
+        plan = recipes.plan(AUTO, game, changes.get("device"))
+        config = plan.config().replace(**changes)
+    except UserError as e:
+        return stands.append(Stand(AUTO, stands[0].config, (), BASELINE, str(e)))
+    on = next(s for s in reversed(stands) if s.why is None and (s.name == BASELINE or not ladder.rung(s.name).detour))
+    stand = Stand(AUTO, config, plan.rungs, on.name)
+    if race.build(AUTO, config) is None:
+        stand.why = race.skipped[AUTO]
+    stands.append(stand)
 
 
 def take_out_failed(stands: list[Stand], race: Race) -> None:
@@ -86,7 +105,7 @@ def row_of(stand: Stand, race: Race) -> dict[str, Any]:
     row: dict[str, Any] = {
         "name": stand.name, "promise": stand.promise, "climbed": list(stand.climbed), "on": stand.on,
         "aside": rung.detour if rung else False,
-        "what": rung.what if rung else "The textbook DQN with the settings of the book.",
+        "what": rung.what if rung else WHAT[stand.name],
         "hurts": rung.hurts if rung else "", "notes_say": rung.notes_say if rung else None,
         "state": "skipped" if stand.why else "measured", "why": stand.why, "solve": None,
     }  # fmt: skip
@@ -115,10 +134,14 @@ def climb_ladder(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """The whole experiment; returns the result in the format of lab/store.py."""
-    base = recipes.baseline(game).replace(**(changes or {}))
+    changes = changes or {}
+    base = lab_plan(BASELINE, game, changes).config().replace(**changes)
     wanted = rung_names(base, names, same_learning)
+    whole = names is None and not same_learning  # all of the ladder, up to `auto`
     with Race(minutes, say) as race:
-        stands = build_all(race, base, wanted)
+        stands = build_all(race, base, wanted, whole)
+        if whole:
+            add_auto(race, game, changes, stands)
         race.run(rounds, seconds)
         if not race.rounds:
             raise ConfigError("no round was completed", "give more --minutes, or fewer --rungs")
@@ -127,6 +150,7 @@ def climb_ladder(
         notes = facts_of(race)
         add_times(rows, {s.name: s for s in stands}, solved)
         result = header("ladder", base.env_id, to=BASELINE, minutes=minutes, rounds=race.rounds, seconds=race.seconds)
+        notes["where"] = where(changes).text
         return result | {"rows": rows, "notes": notes, "interrupted": race.interrupted}
 
 
@@ -135,7 +159,7 @@ def top(rows: Sequence[dict[str, Any]], promises: Sequence[str]) -> dict[str, An
     fit = [
         r for r in rows
         if r["state"] == "measured" and r["climbed"] and not r["aside"]
-        and all(ladder.rung(n).promise in promises for n in r["climbed"])
+        and r["promise"] in promises and all(ladder.rung(n).promise in promises for n in r["climbed"])
     ]  # fmt: skip
     return max(fit, key=lambda r: r["fps"].mean, default=None)
 

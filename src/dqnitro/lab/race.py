@@ -27,6 +27,8 @@ FILL_STEPS = 500  # enough to sample from
 CAPACITY = 5_000  # transitions; a replay's size changes its memory, hardly its speed, and every racer keeps its own
 WARM_UPDATES = 5  # untimed: the first ones touch fresh memory
 MAX_TURN_FACTOR = 20.0
+FEWEST_ROUNDS = 3  # for an interval
+SHORTEST_TURN_S = 0.5  # for which building leaves time
 BUSY = 0.5  # load per core above which a result warns that others used the machine
 
 Change = Callable[[Any], None]
@@ -197,7 +199,6 @@ class Race:
 
     def __init__(self, minutes: float, say: Callable[[str], None] = lambda text: None) -> None:
         self._end = time.perf_counter() + minutes * 60 if minutes else float("inf")
-        self._begin = time.perf_counter()
         self.minutes, self._say = minutes, say
         self.load = load_before()
         self.racers: dict[str, Racer] = {}
@@ -212,12 +213,12 @@ class Race:
         return self._end - time.perf_counter()
 
     def build(self, name: str, config: Config, change: Change | None = None) -> Racer | None:
-        """A racer, or None with the reason in `skipped`. The first is always built; the others only in the first half
-        of the time.
+        """A racer, or None with the reason in `skipped`. The first is always built; another only while the time that is
+        left suffices for short turns of all.
         """
-        spent = time.perf_counter() - self._begin
-        if self.racers and spent > self.minutes * 30 > 0:
-            self.skipped[name] = f"building the others took half of --minutes {self.minutes:g}; give more --minutes"
+        n = len(self.racers) + 1
+        if self.racers and self.left_s() < FEWEST_ROUNDS * SHORTEST_TURN_S * n:
+            self.skipped[name] = f"building the others took nearly all of --minutes {self.minutes:g}; give more"
             return None
         self._begun += 1
         self._say(f"building {self._begun}{f' of {self.expected}' if self.expected else ''}: {name}")
@@ -228,7 +229,7 @@ class Race:
             return None
         return self.racers[name]
 
-    def run(self, rounds: int, seconds: float, fewest: int = 3) -> dict[str, list[float]]:
+    def run(self, rounds: int, seconds: float, fewest: int = FEWEST_ROUNDS) -> dict[str, list[float]]:
         """Rates by name, one per round. Fewer rounds and shorter turns if the minutes do not suffice; a signal ends it
         early.
 
@@ -251,7 +252,8 @@ class Race:
                 done[name] = rate
                 if not math.isnan(rate):
                     left = (most - r) * count * seconds - len(done) * seconds
-                    self._say(f"round {r + 1} of {most}, {left:.0f} s left: {name} {rate:,.0f} steps/s")
+                    turn = f"contender {len(done)} of {count}"
+                    self._say(f"round {r + 1} of {most}, {turn}, {left:.0f} s left: {name} {rate:,.0f} steps/s")
                 if len(done) < len(turns):
                     continue
                 for n in self.racers:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dqnitro import recipes
 from dqnitro.config import CHOICES, FIELDS, Config, nearest
 from dqnitro.errors import ConfigError, DivergedError, UserError
 from dqnitro.events import NullSink, Snapshot
 from dqnitro.intervals import mean_interval, rate_interval
 from dqnitro.lab.interleave import threads_put_back
 from dqnitro.lab.store import header
+from dqnitro.lab.where import lab_plan
 from dqnitro.ladder import fitted
 
 # The settings swept in the book and the notes, by short names, with their values (and some around them).
@@ -129,7 +129,7 @@ def sweep(
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train every value with every seed. Values take turns within a seed, so that drift of the machine favours none."""
-    base = recipes.plan(recipe, game).config().replace(stop_at_score=float("inf")).replace(**(changes or {}))
+    base = lab_plan(recipe, game, changes).config().replace(stop_at_score=float("inf")).replace(**(changes or {}))
     if not base.max_steps and not base.max_minutes:
         raise ConfigError("a sweep needs a limit for its runs", "give --minutes M or --steps N for each run")
     # A snapshot costs microseconds, and the sink thins them out: short runs get smooth curves too.

@@ -73,6 +73,21 @@ def all_on_gpu(c: Config) -> Config:
     )
 
 
+def games_on_host(c: Config) -> Config:
+    """64 consoles on the cores and batches of 256, with the same samples per step: enough to keep a GPU busy."""
+    batch = 256
+    return c.replace(
+        runner="hybrid",
+        n_envs=64,
+        batch_size=batch,
+        steps_per_update=batch * float(c.steps_per_update) / c.batch_size,
+        first_fill_steps=max(c.first_fill_steps, batch),
+        replay_capacity=max(c.replay_capacity, 64 * 64),
+        slack_steps=0,
+        env_parts=0,
+    )
+
+
 def one_thread_each(name: str) -> Callable[[Config], Config]:
     """A transform that uses a second thread: torch gets one thread in each, unless `torch_threads` is set."""
     return lambda c: with_wrapper(name)(c).replace(torch_threads=c.torch_threads or 1)

@@ -50,7 +50,7 @@ def ours(config: Config) -> Callable[[float], float]:
     return rate
 
 
-def stable_baselines3(game: str) -> Callable[[float], float]:
+def stable_baselines3(game: str, device: str = "cpu") -> Callable[[float], float]:
     """SB3's DQN: one update of 32 after every step."""
     try:
         from stable_baselines3 import DQN  # pyright: ignore[reportMissingImports]
@@ -73,7 +73,7 @@ def stable_baselines3(game: str) -> Callable[[float], float]:
         "CnnPolicy", wrapped_env(game, 11), learning_rate=1e-4, buffer_size=CAPACITY, learning_starts=FILL,
         batch_size=32,
         train_freq=1, gradient_steps=1, target_update_interval=1_000, exploration_fraction=1e-9,
-        exploration_final_eps=0.02, device="cpu", seed=1, verbose=0,
+        exploration_final_eps=0.02, device=device, seed=1, verbose=0,
     )  # fmt: skip
     model.learn(FILL + 5, reset_num_timesteps=True)
 
@@ -86,7 +86,7 @@ def stable_baselines3(game: str) -> Callable[[float], float]:
     return rate
 
 
-def single_file_loop(game: str) -> Callable[[float], float]:
+def single_file_loop(game: str, device: str = "cpu") -> Callable[[float], float]:
     """A single-file loop in the style of CleanRL: NumPy ring of whole stacks, eager torch, Adam,
     one update per step.
     """
@@ -104,7 +104,11 @@ def single_file_loop(game: str) -> Callable[[float], float]:
             nn.ReLU(), nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, n_actions),
         )  # fmt: skip
 
-    q, target = make(), make()
+    q, target = make().to(device), make().to(device)
+
+    def put(array: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(array).to(device)
+
     target.load_state_dict(q.state_dict())
     optimizer = torch.optim.Adam(q.parameters(), lr=1e-4)
     rng = np.random.default_rng(1)
@@ -122,7 +126,7 @@ def single_file_loop(game: str) -> Callable[[float], float]:
         if t < FILL or rng.random() < 0.02:
             action = int(rng.integers(n_actions))
         else:
-            action = int(torch.argmax(q(torch.Tensor(obs[None]) / 255.0), dim=1).item())
+            action = int(torch.argmax(q(torch.Tensor(obs[None]).to(device) / 255.0), dim=1).item())
         nxt, reward, terminated, truncated, _ = env.step(action)
         i = t % CAPACITY
         obs_ring[i], next_ring[i], actions[i], rewards[i], dones[i] = obs, nxt, action, reward, terminated
@@ -132,9 +136,9 @@ def single_file_loop(game: str) -> Callable[[float], float]:
             return 0.0
         pick = rng.integers(0, min(t + 1, CAPACITY), 32)
         with torch.no_grad():
-            best = target(torch.from_numpy(next_ring[pick]).float() / 255.0).max(dim=1).values
-            y = torch.from_numpy(rewards[pick]) + 0.99 * best * (1 - torch.from_numpy(dones[pick]))
-        old = q(torch.from_numpy(obs_ring[pick]).float() / 255.0).gather(1, torch.from_numpy(actions[pick])).squeeze()
+            best = target(put(next_ring[pick]).float() / 255.0).max(dim=1).values
+            y = put(rewards[pick]) + 0.99 * best * (1 - put(dones[pick]))
+        old = q(put(obs_ring[pick]).float() / 255.0).gather(1, put(actions[pick])).squeeze()
         loss = F.mse_loss(y, old)
         optimizer.zero_grad()
         loss.backward()

@@ -18,6 +18,8 @@ from dqnitro.run.inline import InlineAgent, learn_owed, make_agent, remember
 from dqnitro.run.processes.player import unpack_rng
 from dqnitro.run.processes.remote import RemotePlayer
 
+MOST_PLAYER_THREADS = 4  # more of them wait for each other in a pass over a few observations
+
 
 def slack_ticks(config: Config) -> int:
     """The slack in whole vector steps."""
@@ -35,7 +37,7 @@ def thread_budget(config: Config, cores: int, torch_threads: int, on_gpu: bool) 
         same = config.torch_threads or torch_threads
         return same, same
     trainer = config.torch_threads or min(torch_threads, 1 if on_gpu else max(1, (cores + 1) // 2))
-    return trainer, max(1, min(torch_threads, cores - trainer))
+    return trainer, max(1, min(torch_threads, cores - trainer, MOST_PLAYER_THREADS))
 
 
 def make(config: Config) -> tuple[InlineAgent, Iterator[Tick]]:
