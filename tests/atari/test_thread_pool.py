@@ -17,7 +17,7 @@ from numpy import int64
 from dqnitro.atari.jit.target import carray, pointer
 from dqnitro.atari.vector import work_queue
 from dqnitro.atari.vector.thread_pool import ThreadPool
-from dqnitro.atari.vector.work_queue import C_PUBLISHED, J_DATA, address, finish, next_job, slot_at, take
+from dqnitro.atari.vector.work_queue import J_DATA, J_SIZE, address, finish, next_job, slot_at, take
 
 KINDS = [
     pytest.param(True, id="futex", marks=pytest.mark.skipif(not work_queue.NATIVE, reason="no futex on this system")),
@@ -42,8 +42,8 @@ def serve(control, me, stay, labour):
         at = (slot - address(control)) // 8 + J_DATA
         k = take(control, slot, me)
         while k >= 0:
-            n = control[at + 1]
-            notes = carray(pointer(control[at]), (3, n), np.int64)
+            n = control[at - J_DATA + J_SIZE]
+            notes = carray(pointer(control[at + 1]), (3, n), np.int64)
             for _ in range(labour):
                 work_queue.atomic_add(ticks, int64(0))
             if labour < 0 and first:  # so many threads have to come, or it takes some ten seconds
@@ -60,29 +60,20 @@ def serve(control, me, stay, labour):
         job = next_job(control, me, job, stay)
 
 
-@numba.njit(nogil=True)
-def publish(control, long, others, last, tasks):
-    """What `worker.publish` does, for one array."""
-    at = (slot_at(control, control[C_PUBLISHED]) - address(control)) // 8 + J_DATA
-    notes = tasks[0]
-    control[at], control[at + 1] = address(notes), notes.shape[1]
-    work_queue.publish(control, notes.shape[1], long, others, last)
-
-
 class Notes:
     """A batch of `size` places."""
 
     def __init__(self, size: int, long: int = 0) -> None:
         self.size, self.long = size, long
         self.notes = np.zeros((3, size), np.int64)
-        self.tasks = (self.notes,)
+        self.tasks = (np.arange(size), self.notes)
 
     def check(self) -> None:
         assert (self.notes[0] == 1).all(), f"served so often: {self.notes[0]}"
 
 
 def pool_of(threads: int, slots: int = 2, native: bool = True, labour: int = 50, work: Any = serve) -> ThreadPool:
-    return ThreadPool(work, publish, [(labour,)] * (threads + 1), slots, native=native)
+    return ThreadPool(work, [(labour,)] * (threads + 1), slots, native=native)
 
 
 @pytest.mark.parametrize("native", KINDS)
@@ -131,7 +122,7 @@ def test_long_ones_come_first_and_own_ones_before_others() -> None:
     """One thread alone shows the order: long places, its own queue, then those of the others."""
     control = work_queue.make_control(3, 1)
     batch = Notes(11, long=2)
-    publish(control, batch.long, 0, False, batch.tasks)
+    work_queue.publish(control, batch.tasks, batch.long, 0, False)
     serve(control, 1, False, 0)
     batch.check()
     assert np.argsort(batch.notes[2]).tolist() == [0, 1, 5, 6, 7, 8, 9, 10, 2, 3, 4]
@@ -143,8 +134,8 @@ def test_work_of_two_threads_is_shared() -> None:
     batch = Notes(16)
     pool.run(batch)
     batch.check()
-    # The caller is number 2. The thread whose part it takes sleeps on, unless it has only just been started.
-    assert 2 in batch.notes[1] and len(set(batch.notes[1].tolist())) > 1
+    # Which ones depends on the machine: threads that have only just been started may be there before the caller.
+    assert len(set(batch.notes[1].tolist())) > 1
     pool.close()
 
 

@@ -30,7 +30,8 @@ def step_calls() -> list[Call]:
 
     from .games import game_table, roms
     from .vector import work_queue, worker
-    from .vector.batch import Batch
+    from .vector.agent_step import R_SIZE
+    from .vector.arrays import Tasks
     from .vector.memory import make_memory, make_scratch, make_shared
     from .vector.options import VecOptions
 
@@ -39,12 +40,15 @@ def step_calls() -> list[Call]:
     memory = make_memory(1, rom.height, options, keeps=False)
     scratch = make_scratch(shared.plan, shared.luts)
     one = np.zeros(1, np.int64)
-    obs = np.zeros((1, *options.obs_shape), np.uint8)
-    batch = Batch(obs, None, np.zeros(1, np.int32), 0, one, 0, (one, one, one, np.ones(1, np.float32)))
+    obs = np.zeros((1, int(np.prod(options.obs_shape))), np.uint8)
+    tasks = Tasks(
+        one, np.zeros(1, np.int32), one, one, one, np.ones(1, np.float32), obs, obs,
+        np.zeros((R_SIZE, 1), np.int32), np.zeros((2, 1), np.bool_),
+    )  # fmt: skip
     control = work_queue.make_control(1, 1)
     return [
         (worker.work, (control, 0, False, tuple(memory), tuple(shared), tuple(scratch))),
-        (worker.publish, (control, 0, 0, False, batch.tasks)),
+        (work_queue.publish, (control, tasks, 0, 0, False)),
         (work_queue.wait, (control, 0)),
         (work_queue.unfinished, (control, 0)),
         (work_queue.close, (control,)),

@@ -26,7 +26,8 @@ from .games import game_table, roms
 from .jit.parallel_compile import usable_cores
 from .jit.target import CHECKED
 from .vector import agent_step, worker
-from .vector.batch import Batch, Buffers, Serial, Todo
+from .vector.arrays import Tasks
+from .vector.batch import Batch, Buffers, Serial
 from .vector.joystick import from_stick
 from .vector.memory import (
     check_state,
@@ -118,7 +119,7 @@ class AtariVec(VectorEnv):
         if CHECKED:
             return Serial(memory, shared, scratch[0])
         arguments = [(tuple(memory), tuple(shared), tuple(each)) for each in scratch]
-        return ThreadPool(worker.work, worker.publish, arguments, slots, self._first_core)
+        return ThreadPool(worker.work, arguments, slots, self._first_core)
 
     def _forget(self) -> None:
         """No step is under way and no environment was reset."""
@@ -297,14 +298,21 @@ class AtariVec(VectorEnv):
             order, long = np.argsort(~self._reset_next, kind="stable"), int(np.count_nonzero(self._reset_next))
         return self._make_batch(self._last_ids, order, long, (commands, self._no_seeds, actions, strengths))
 
-    def _make_batch(self, ids: np.ndarray, order: np.ndarray, long: int, todo: Todo) -> Batch:
-        obs, final_obs = self._buffers.take(), None
+    def _make_batch(self, ids: np.ndarray, order: np.ndarray, long: int, todo: tuple[np.ndarray, ...]) -> Batch:
+        """`todo`: commands, seeds, actions and strengths of the consoles `ids`."""
+        obs, final_obs, n = self._buffers.take(), None, len(ids)
         if self._same_step:
             # zeros until an episode ends; then it is the caller's and the next batch gets another one
             final_obs, self._unused_final = self._unused_final, None
             if final_obs is None:
                 final_obs = np.zeros_like(obs)
-        return Batch(obs, final_obs, ids, self._first_console, order, long, todo)
+        flat = obs.reshape(n, -1)
+        tasks = Tasks(
+            order, ids + np.int32(self._first_console), *todo,
+            flat, flat if final_obs is None else final_obs.reshape(n, -1),
+            np.empty((agent_step.R_SIZE, n), np.int32), np.empty((2, n), np.bool_),
+        )  # fmt: skip
+        return Batch(obs, final_obs, ids, long, tasks)
 
     def _launch(self) -> None:
         """Start as many whole batches as are waiting."""

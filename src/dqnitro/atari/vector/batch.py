@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from . import agent_step, cpu_step
+from . import cpu_step
 from .arrays import Memory, Scratch, Shared, Tasks
 
 _HELD_BY_POOL = 3  # references to an array that only the pool knows: the list, the loop variable, getrefcount itself
 _RUN: Any = cpu_step.run
-
-Todo = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # commands, seeds, actions, strengths
 
 
 class Buffers:
@@ -33,34 +32,19 @@ class Buffers:
         return array
 
 
+@dataclass(slots=True)
 class Batch:
     """Tasks for some consoles: `ids` are their numbers in the environment, `tasks.ids` those in the shared memory.
 
-    They are handed out in an `order`, whose first `long` places take longer than others. Without `final_obs` no final
-    observation is kept.
+    Of the places in `tasks.order` the first `long` take longer than others.
     """
 
-    __slots__ = ("final_obs", "ids", "job", "long", "obs", "tasks")
-
-    def __init__(
-        self,
-        obs: np.ndarray,
-        final_obs: np.ndarray | None,
-        ids: np.ndarray,
-        first_console: int,
-        order: np.ndarray,
-        long: int,
-        todo: Todo,
-    ) -> None:
-        n = len(ids)
-        flat = obs.reshape(n, -1)
-        self.obs, self.final_obs, self.ids, self.long = obs, final_obs, ids, long
-        self.tasks = Tasks(
-            order, ids + np.int32(first_console), *todo,
-            flat, flat if final_obs is None else final_obs.reshape(n, -1),
-            np.empty((agent_step.R_SIZE, n), np.int32), np.empty((2, n), np.bool_),
-        )  # fmt: skip
-        self.job: Any = None  # what `ThreadPool.start` gave
+    obs: np.ndarray
+    final_obs: np.ndarray | None  # None: no final observation is kept
+    ids: np.ndarray
+    long: int
+    tasks: Tasks
+    job: Any = None  # what `ThreadPool.start` gave
 
     @property
     def size(self) -> int:

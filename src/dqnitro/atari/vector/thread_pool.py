@@ -23,7 +23,10 @@ ASK_AGAIN_S = 50e-6  # without a futex: how often a caller that waits looks whet
 
 
 class Places(Protocol):
-    """What is handed out: `size` places, of which the first `long` take longer than others, and their arrays."""
+    """What is handed out: `size` places, of which the first `long` take longer than others, and their arrays.
+
+    The first array has an entry for each place.
+    """
 
     @property
     def size(self) -> int: ...
@@ -53,8 +56,8 @@ class Job:
 class ThreadPool:
     """Threads that are started when the first job needs them; one fewer than there are `arguments`.
 
-    Both functions are compiled. `work(control, worker, stay, *arguments[worker])` does places of jobs: with `stay`
-    until the end, otherwise until no place is left. `publish(control, long, others, last, tasks)` hands a batch out.
+    `work(control, worker, stay, *arguments[worker])` is compiled. It does places of jobs: with `stay` until the end,
+    otherwise until no place is left.
 
     Threads are numbered from 0, and the caller has the last number: it has the queue of the last thread, but may be at
     work beside it (which is awake for a while after a `start`), so it must not have the same scratch.
@@ -63,14 +66,13 @@ class ThreadPool:
     def __init__(
         self,
         work: Any,
-        publish: Any,
         arguments: Sequence[tuple[Any, ...]],
         slots: int,
         first_core: int = -1,
         native: bool = work_queue.NATIVE,
     ) -> None:
         self.threads, self.first_core, self.native = len(arguments) - 1, first_core, native
-        self._work, self._publish, self._arguments = work, publish, arguments
+        self._work, self._arguments = work, arguments
         self._control, self._slots = work_queue.make_control(self.threads, slots), slots
         self._held: list[object] = [None] * slots  # what compiled code has only addresses of
         self._gate = threading.Semaphore(0)
@@ -135,9 +137,9 @@ class ThreadPool:
             self.wait(job - self._slots)  # the job that had this slot before
         self._held[job % self._slots] = batch
         if self.native:
-            self._publish(self._control, batch.long, others, last, batch.tasks)
+            work_queue.publish(self._control, batch.tasks, batch.long, others, last)
         else:
-            self._publish(self._control, batch.long, 0, False, batch.tasks)
+            work_queue.publish(self._control, batch.tasks, batch.long, 0, False)
             for _ in range(others + last):
                 self._gate.release()
         return job

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
+from numba import literal_unroll
 from numba.core import types
 from numba.extending import intrinsic
 from numpy import int64
@@ -115,13 +116,18 @@ def end_of(queue, threads, long, size):
 
 
 @compiled
-def publish(control, size, long, others, last):
-    """The slot of the next job has its addresses: hand its places out; the first `long` take long.
+def publish(control, arrays, long, others, last):
+    """Hand out a job: as many places as the first of the `arrays` has entries, of which the first `long` take long.
 
     Wakes `others` threads but the last one, and the `last`, if it is needed. The job that had the slot before is done.
+    Threads find the addresses of the arrays in the slot, so the caller has to keep them until the job is done.
     """
     at, slot, threads = address(control), slot_at(control, control[C_PUBLISHED]), control[C_THREADS]
-    words = (slot - at) // 8
+    words, size = (slot - at) // 8, len(arrays[0])
+    word = words + J_DATA
+    for array in literal_unroll(arrays):
+        control[word] = address(array)
+        word += 1
     control[words + J_SIZE], control[words + J_LONG] = size, long
     atomic_store(slot + 8 * J_WAITED, int64(0))
     atomic_store(slot + 8 * J_UNFINISHED, int64(size))

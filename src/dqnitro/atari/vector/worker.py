@@ -6,30 +6,14 @@ import numpy as np
 from numpy import int64
 
 from ..jit.target import address, carray, compiled, pointer, spliced
-from . import work_queue
 from .agent_step import O_FRAME_BYTES, O_STACK, R_SIZE
 from .arrays import Memory, Scratch, Shared, Tasks
 from .cpu_step import serve
-from .work_queue import C_PUBLISHED, J_DATA, J_LEFT, J_SIZE, finish, next_job, slot_at, take
+from .work_queue import J_DATA, J_LEFT, J_SIZE, finish, next_job, slot_at, take
 
 # Addresses of a job, in the order of `Tasks`.
 (D_ORDER, D_IDS, D_COMMANDS, D_SEEDS, D_ACTIONS, D_STRENGTHS, D_OBS, D_FINAL, D_RESULTS, D_FLAGS, D_SIZE) = range(11)
 assert J_DATA + D_SIZE <= J_LEFT
-
-
-@compiled
-def publish(control, long, others, last, tasks):
-    """Write where the arrays of a batch are into the next slot, and hand it out (see `work_queue.publish`).
-
-    The caller has to keep the arrays until the job is done.
-    """
-    at = (slot_at(control, control[C_PUBLISHED]) - address(control)) // 8 + J_DATA
-    control[at + D_ORDER], control[at + D_IDS] = address(tasks.order), address(tasks.ids)
-    control[at + D_COMMANDS], control[at + D_SEEDS] = address(tasks.commands), address(tasks.seeds)
-    control[at + D_ACTIONS], control[at + D_STRENGTHS] = address(tasks.actions), address(tasks.strengths)
-    control[at + D_OBS], control[at + D_FINAL] = address(tasks.obs), address(tasks.final_obs)
-    control[at + D_RESULTS], control[at + D_FLAGS] = address(tasks.results), address(tasks.flags)
-    work_queue.publish(control, len(tasks.order), long, others, last)
 
 
 @spliced
