@@ -43,6 +43,8 @@ from .vector.memory import (
 from .vector.options import VecOptions, chosen_of, pixels, seeds_of
 from .vector.thread_pool import ThreadPool
 
+Todo = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # commands, seeds, actions, strengths
+
 
 class AtariVec(VectorEnv):
     """`num_envs` consoles of one game; see `AtariVectorEnv` for the arguments, all but `device`."""
@@ -298,8 +300,7 @@ class AtariVec(VectorEnv):
             order, long = np.argsort(~self._reset_next, kind="stable"), int(np.count_nonzero(self._reset_next))
         return self._make_batch(self._last_ids, order, long, (commands, self._no_seeds, actions, strengths))
 
-    def _make_batch(self, ids: np.ndarray, order: np.ndarray, long: int, todo: tuple[np.ndarray, ...]) -> Batch:
-        """`todo`: commands, seeds, actions and strengths of the consoles `ids`."""
+    def _make_batch(self, ids: np.ndarray, order: np.ndarray, long: int, todo: Todo) -> Batch:
         obs, final_obs, n = self._buffers.take(), None, len(ids)
         if self._same_step:
             # zeros until an episode ends; then it is the caller's and the next batch gets another one
