@@ -62,7 +62,7 @@ def test_durations_and_bars_by_hand():
     ]
 
 
-def test_tensorboard_holds_the_metrics_of_the_notes(tmp_path):
+def test_tensorboard_has_groups_with_units_and_the_config_as_text(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     config = Config(
@@ -71,10 +71,17 @@ def test_tensorboard_holds_the_metrics_of_the_notes(tmp_path):
     )  # fmt: skip
     result = train(config, tmp_path / "run")
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
-    assert {"reward", "avg_reward", "steps", "loss", "avg_loss", "epsilon", "avg_fps"} <= set(events.Tags()["scalars"])
-    assert len(events.Scalars("reward")) == result.games
-    assert [e.step for e in events.Scalars("loss")] == sorted({e.step for e in events.Scalars("loss")})
-    assert len(events.Scalars("loss")) == result.updates // 100
+    assert set(events.Tags()["scalars"]) == {
+        "score/game_points", "score/mean_of_last_100_games_points", "game/length_steps", "learning/loss",
+        "learning/loss_smoothed", "exploration/epsilon_probability", "speed/steps_per_s", "speed/frames_per_s",
+        "speed/updates_per_s", *(f"time/{p}_share" for p in ("act", "env", "sample", "learn", "store", "loop")),
+    }  # fmt: skip
+    assert len(events.Scalars("score/game_points")) == result.games
+    assert events.Scalars("score/mean_of_last_100_games_points")[-1].value == pytest.approx(result.mean_score)
+    losses = events.Scalars("learning/loss")
+    assert [e.step for e in losses] == sorted({e.step for e in losses}) and len(losses) == result.updates // 100
+    told = events.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert "| batch_size | 4 |" in told
 
 
 def test_phases_add_up_to_the_wall_clock():

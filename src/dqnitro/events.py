@@ -119,37 +119,53 @@ class JsonlSink(NullSink):
 
 
 class TensorBoardSink(NullSink):
-    """The metrics of Lapan's book by step; TensorBoard can also show them by wall clock."""
+    """Curves by step, in groups and with units in their names; TensorBoard can also show them by wall clock.
 
-    def __init__(self, folder: pathlib.Path, purge_step: int | None = None) -> None:
+    `config` is shown as text.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, purge_step: int | None = None, config: Mapping[str, Any] | None = None
+    ) -> None:
         from torch.utils.tensorboard import SummaryWriter  # a second of import time: only when training
 
         self._folder = folder
         with writing(folder):
             self._writer = SummaryWriter(str(folder), purge_step=purge_step)
+            if config is not None and purge_step is None:
+                self._writer.add_text("config", _as_table(config), 0)
 
-    def _add(self, at: int, **values: float) -> None:
+    def _add(self, at: int, values: Mapping[str, float]) -> None:
         with writing(self._folder):
             for name, value in values.items():
                 self._writer.add_scalar(name, value, at)
 
     def game(self, end: GameEnd, wall_s: float, steps: int, avg_reward: float) -> None:
-        self._add(steps, reward=end.score, avg_reward=avg_reward, steps=end.steps)
+        self._add(steps, {"score/game_points": end.score, "game/length_steps": end.steps})
 
     def loss(self, value: float, avg: float, wall_s: float, steps: int, updates: int) -> None:
-        self._add(steps, loss=value, avg_loss=avg)
+        self._add(steps, {"learning/loss": value, "learning/loss_smoothed": avg})
 
     def snapshot(self, s: Snapshot) -> None:
-        self._add(s.steps, epsilon=s.epsilon, avg_fps=s.steps_per_s)
+        values = {
+            "exploration/epsilon_probability": s.epsilon, "speed/steps_per_s": s.steps_per_s,
+            "speed/frames_per_s": s.frames_per_s, "speed/updates_per_s": s.updates_per_s,
+        }  # fmt: skip
+        if s.mean_score is not None:
+            values["score/mean_of_last_100_games_points"] = s.mean_score
+        self._add(s.steps, values | {f"time/{phase}_share": v for phase, v in s.share.items()})
 
     def log(self, values: Mapping[str, float], wall_s: float, steps: int) -> None:
-        with writing(self._folder):
-            for name, value in values.items():
-                self._writer.add_scalar(name, value, steps)
+        self._add(steps, values)
 
     def close(self) -> None:
         with writing(self._folder):
             self._writer.close()
+
+
+def _as_table(config: Mapping[str, Any]) -> str:
+    """Settings as a Markdown table, which TensorBoard renders."""
+    return "\n".join(["| setting | value |", "| --- | --- |", *(f"| {k} | {v} |" for k, v in config.items())])
 
 
 def close_all(sinks: Sequence[Sink]) -> None:

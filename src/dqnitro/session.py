@@ -159,13 +159,15 @@ def _resume(
         agent.close()
 
 
-def _file_sinks(folder: RunFolder | None, manifest: dict[str, Any] | None) -> tuple[JsonlSink | None, list[Sink]]:
+def _file_sinks(
+    folder: RunFolder | None, manifest: dict[str, Any] | None, config: Config
+) -> tuple[JsonlSink | None, list[Sink]]:
     if folder is None:
         return None, []
     keep = None if manifest is None else int(manifest["metrics_bytes"])
     jsonl = JsonlSink(folder.path / "metrics.jsonl", keep)
     purge = None if manifest is None else int(manifest["clock"]["steps"]) + 1
-    return jsonl, [jsonl, TensorBoardSink(folder.path / "tensorboard", purge)]
+    return jsonl, [jsonl, TensorBoardSink(folder.path / "tensorboard", purge, config.to_dict())]
 
 
 def _run(
@@ -177,7 +179,7 @@ def _run(
     manifest: dict[str, Any] | None,
 ) -> Result:
     agent = training.agent
-    jsonl, own = _file_sinks(folder, manifest)
+    jsonl, own = _file_sinks(folder, manifest, agent.config)
     sinks: list[Sink] = [*own, *extra, training.sink]
     if folder:
         folder.write_summary("running", env_id=agent.config.env_id)

@@ -31,7 +31,8 @@ def run(tmp_path: pathlib.Path) -> pathlib.Path:
 
 def test_only_the_page_and_the_game_are_served_and_only_to_this_machine(run, tmp_path):
     game = watch.Game(run, tmp_path)
-    server = watch.serve(watch.Page(run, game), 0)
+    page = watch.Page(run, game)
+    server = watch.serve(page, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     port = server.server_address[1]
     try:
@@ -44,6 +45,7 @@ def test_only_the_page_and_the_game_are_served_and_only_to_this_machine(run, tmp
         game.path = tmp_path / "game-1.mp4"
         game.path.write_text("film")
         game.film = Film("/game-1.mp4", "A game, score 3")
+        page._not_before = 0.0
         assert get(port, "/game-1.mp4") == (200, "film") and 'src="/game-1.mp4"' in get(port)[1]
     finally:
         server.shutdown()

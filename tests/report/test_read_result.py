@@ -131,7 +131,7 @@ def test_two_results_of_a_kind_have_names_of_their_own(tmp_path: pathlib.Path) -
         path.write_text(json.dumps(fake_results.ladder()))
     text = page_of(a, b)
     ids = re.findall(r'\bid="([^"]+)"', text)
-    assert len(ids) == len(set(ids)) and "The ladder: first" in text and "The ladder: second" in text
+    assert len(ids) == len(set(ids)) and "The ladder: First" in text and "The ladder: Second" in text
 
 
 def test_machines_that_differ_are_called_so(tmp_path: pathlib.Path) -> None:

@@ -90,8 +90,8 @@ def running_mean(values: Sequence[float], window: int) -> list[float]:
 def xy(title: str, series: Sequence[Series], axes: Mapping[str, str] = X_AXES, **options: Any) -> Chart | None:
     """Curves over the x axes that all series share.
 
-    Options: marks [{y, label}], scale ("log"), zero (y starts at 0), until {axis: x} (how far an axis reaches at
-    least).
+    Options: y (the unit of the values), marks [{y, label}], scale ("log"), zero (y starts at 0), until {axis: x} (how
+    far an axis reaches at least).
     """
     drawn = [s for s in (one.to_dict() for one in series) if s["y"]]
     if not drawn:
@@ -153,7 +153,7 @@ def learning_curve(run: Run) -> Chart | None:
         Series("mean of the last 100", "line", _x(g), running_mean(g["score"], 100), "c1"),
     ]
     marks = [{"y": run.bar, "label": f"solved at {run.bar:g}"}] if run.bar is not None else []
-    return xy("Score", series, marks=marks, **_until(run))
+    return xy("Score", series, marks=marks, y="points", **_until(run))
 
 
 def loss_curve(run: Run) -> Chart | None:
@@ -165,33 +165,44 @@ def loss_curve(run: Run) -> Chart | None:
     finite = [v for v in c["loss"] if math.isfinite(v)]
     # A loss falls by orders of magnitude or stays within one; only the first is read better in powers of ten.
     wide = bool(finite) and min(finite) > 0 and max(finite) / min(finite) > 30
-    return xy("Loss", series, scale="log" if wide else "linear", zero=not wide, **_until(run))
+    return xy("Loss", series, scale="log" if wide else "linear", zero=not wide, y="loss", **_until(run))
 
 
 def epsilon_curve(run: Run) -> Chart | None:
     p = run.metrics.progress
     return xy(
-        "Epsilon", [Series("chance of a random action", "line", _x(p), p["epsilon"], "c3")], zero=True, **_until(run)
-    )
+        "Epsilon", [Series("chance of a random action", "line", _x(p), p["epsilon"], "c3")], zero=True, y="probability",
+        **_until(run),
+    )  # fmt: skip
 
 
 def speed_curve(run: Run) -> Chart | None:
+    """From the first update on: filling the replay is many times faster and would set the scale."""
     p = run.metrics.progress
+    learning = [i for i, updates in enumerate(p["updates"]) if updates > 0]
+    filled = len(p["updates"]) - len(learning) if learning else 0
+    p = {name: values[filled:] for name, values in p.items()}
     whole = [steps / wall if wall > 0 else math.nan for steps, wall in zip(p["steps"], p["wall_s"], strict=True)]
     series = [
         Series("at the moment", "line", _x(p), p["steps_per_s"], "c6"),
         Series("since the start", "line", _x(p), whole, "c1"),
     ]
-    return xy("Steps a second", series, zero=True, **_until(run))
+    return xy("Steps a second", series, zero=True, y="steps/s", **_until(run))
 
 
 def time_shares(run: Run) -> Chart | None:
     """Wall clock per step, by phase; shares alone where the speed is unknown."""
+    title = "Where the host's time goes" if asynchronous(run) else "Where the time goes"
     if not run.steps_per_s:
-        return stack("Where the time goes", {"share": run.share}, PHASES)
+        return stack(title, {"share": run.share}, PHASES)
     unit, scale = ("ms", 1e3) if run.steps_per_s < 50 else ("µs", 1e6)
     per_step = {k: v * scale / run.steps_per_s for k, v in run.share.items()}
-    return stack("Where the time goes", {"one step": per_step}, PHASES, unit)
+    return stack(title, {"one step": per_step}, PHASES, unit)
+
+
+def asynchronous(run: Run) -> bool:
+    """Whether the GPU works on its own while the host goes on: the phases then say what the host did, and no more."""
+    return run.config.get("runner") in ("device", "hybrid")
 
 
 def evaluation(run: Run) -> Chart | None:

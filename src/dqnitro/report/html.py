@@ -166,6 +166,11 @@ def described(terms: Sequence[tuple[str, Any]]) -> Html:
     return Html(f'<dl class="described">{pairs}</dl>')
 
 
+def details(summary: str, *parts: Html) -> Html:
+    """What repeats the chart above it: there for those who want to sort or copy, and out of the way for the others."""
+    return Html(f'<details class="figures"><summary>{esc(summary)}</summary>{join(*parts)}</details>')
+
+
 def paragraph(text: Any, css: str = "") -> Html:
     return Html(f"<p{_css(css)}>{esc(text)}</p>") if text else Html()
 
@@ -180,10 +185,18 @@ def link(url: str, text: str) -> Html:
     return Html(f'<a href="{esc(url)}" rel="noreferrer">{esc(text)}</a>')
 
 
-def contents(links: Sequence[tuple[str, str]]) -> Html:
-    """Links to the sections of a long page: (id of a section, title)."""
-    shown = "".join(f'<li><a href="#{esc(name)}">{esc(title)}</a></li>' for name, title in links)
-    return Html(f'<nav class="contents" aria-label="sections"><ul>{shown}</ul></nav>')
+def contents(groups: Mapping[str, Sequence[tuple[str, str]]]) -> Html:
+    """Links to the sections of a long page in groups: heading of a group -> (id of a section, title)."""
+
+    def listed(links: Sequence[tuple[str, str]]) -> str:
+        return "".join(f'<li><a href="#{esc(name)}">{esc(title)}</a></li>' for name, title in links)
+
+    shown = "".join(
+        f'<div><p class="group">{esc(group)}</p><ul>{listed(links)}</ul></div>'
+        for group, links in groups.items()
+        if links
+    )
+    return Html(f'<nav class="contents" aria-label="sections">{shown}</nav>')
 
 
 def command(label: str, text: str) -> Html:
@@ -202,11 +215,31 @@ def video(path: pathlib.Path, page: pathlib.Path, caption: str, embed_bytes: int
         from urllib.parse import quote
 
         source = quote(pathlib.Path(os.path.relpath(path, page.parent)).as_posix())
+    still = poster(path)
+    shown = f'poster="{still}" ' if still else ""
     # No autoplay: motion makes the rest of the page hard to read.
     return Html(
-        f'<figure class="video"><video controls loop muted playsinline preload="metadata" src="{esc(source)}" '
+        f'<figure class="video"><video controls loop muted playsinline preload="metadata" {shown}src="{esc(source)}" '
         f'aria-label="{esc(caption)}"></video><figcaption>{esc(caption)}</figcaption></figure>'
     )
+
+
+def poster(path: pathlib.Path) -> str:
+    """A picture from the middle of a video as a data address: the first frame of a game shows nothing. Empty if it
+    cannot be read.
+    """
+    try:
+        import av
+        import cv2
+
+        with av.open(str(path)) as film:
+            stream = film.streams.video[0]
+            film.seek((film.duration or 0) // 2)  # to the key frame before it
+            frame = next(film.decode(stream))
+            ok, jpeg = cv2.imencode(".jpg", frame.to_ndarray(format="bgr24"), [cv2.IMWRITE_JPEG_QUALITY, 80])
+    except Exception:  # optional: a page without a still is a page
+        return ""
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg.tobytes()).decode("ascii") if ok else ""
 
 
 def axis_switch(axes: Mapping[str, str], name: str = "x-axis") -> Html:

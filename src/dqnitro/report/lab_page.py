@@ -18,8 +18,11 @@ from dqnitro.report.bar_charts import time_stacks
 from dqnitro.report.formatting import bounds, duration, game_name, plural, rate, times, when
 from dqnitro.report.read_result import Result
 from dqnitro.report.run_page import EMBED_BYTES, STATES, machine_fact
-from dqnitro.report.sections import SECTIONS
+from dqnitro.report.sections import GROUPS, SECTIONS
 from dqnitro.report.sections.ladder import SAME_LEARNING, rungs_of, top
+from dqnitro.report.sections.record import facts as record_facts
+from dqnitro.report.sections.record import is_of_seeds
+from dqnitro.report.sections.record import title as record_title
 from dqnitro.report.seed_groups import WHAT_BANDS_ARE, group_runs, learning_curves
 
 SEVERAL = "Speed lab"  # the title of a page about several games
@@ -27,21 +30,22 @@ SEVERAL = "Speed lab"  # the title of a page about several games
 
 def render_lab(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Path) -> str:
     """The page as it will stand at `path` (videos and pages of runs are linked relative to it)."""
-    parts: list[tuple[str, str, h.Html]] = []
-    ladders = [r for r in results if r.kind == "ladder"]
-    others = [r for r in results if r.kind != "ladder"]
     used: dict[str, int] = {}
-    for result in ladders:
-        parts.append(_result(result, results, used))
-    if runs:
-        parts += _runs(runs, path)
-    for kind in SECTIONS:
-        parts += [_result(r, results, used) for r in others if r.kind == kind]
-    parts.append(("repeat", "Sources", _origin(runs, results)))
-    links = h.contents([(name, title) for name, title, _ in parts])
-    head = h.join(_headline(runs, results, path), links if len(parts) > 2 else h.Html())
+    groups: dict[str, list[tuple[str, str, h.Html]]] = {}
+    for group, kinds in GROUPS.items():
+        mine = [r for kind in kinds for r in results if r.kind == kind]
+        mine.sort(key=lambda r: r.kind == "record" and not is_of_seeds(r))  # several seeds first
+        parts = [_result(r, results, used) for r in mine]
+        # A result that tells of many seeds comes before single runs.
+        groups[group] = parts + (_runs(runs, path) if runs and "record" in kinds else [])
+    if any(r.kind == "ladder" for r in results):  # what the lab is about
+        groups = {"Speed-ups": groups["Speed-ups"], **groups}
+    groups["Sources"] = [("repeat", "Machines, versions, files", _origin(runs, results))]
+    whole = [part for parts in groups.values() for part in parts]
+    links = h.contents({group: [(name, title) for name, title, _ in parts] for group, parts in groups.items()})
+    head = h.join(_headline(runs, results, path), links if len(whole) > 2 else h.Html())
     return h.document(
-        f"{_title(runs, results)} · DQNitro", head, [part for _, _, part in parts], _footer(runs, results)
+        f"{_title(runs, results)} · DQNitro", head, [part for _, _, part in whole], _footer(runs, results)
     )
 
 
@@ -52,10 +56,17 @@ def _result(result: Result, results: Sequence[Result], used: dict[str, int]) -> 
     alike = [r for r in results if (r.kind, r.what) == (result.kind, result.what)]
     if len(alike) > 1:
         games = {r.game for r in alike}
-        title += f": {game_name(result.game) if len(games) == len(alike) and result.game else result.path.stem}"
+        told = game_name(result.game) if len(games) == len(alike) and result.game else _human(result.path.stem)
+        title += f": {told}" if title in {shown.title(r) for r in alike if r is not result} else ""
     n = used[result.kind] = used.get(result.kind, 0) + 1
     name = result.kind if n == 1 else f"{result.kind}-{n}"
     return name, title, shown.section(result, name, title)
+
+
+def _human(stem: str) -> str:
+    """`pong-2-cores` as people write it."""
+    words = stem.replace("-", " ").replace("_", " ")
+    return words[:1].upper() + words[1:]
 
 
 def _games(runs: Sequence[Run], results: Sequence[Result]) -> list[str]:
@@ -111,17 +122,39 @@ def _big_numbers(runs: Sequence[Run], results: Sequence[Result]) -> list[tuple[s
             best = top(rungs, promises)
             if best is not None and best.total is not None:
                 out.append((label, times(best.total.mean), f"{bounds(best.total, times)} up to {best.name}".strip()))
+    records = [r for r in results if r.kind == "record"]
+    if len(records) == 1 and not runs and not ladder:
+        return []  # its section begins with its own facts
+    for record in sorted(records, key=lambda r: not is_of_seeds(r))[:3]:
+        fact = next((f for f in record_facts(record) if "time to solve" in f[0] or f[0].startswith("above")), None)
+        if fact:
+            out.append((fact[0], fact[1], f"{record_title(record)}; {fact[2]}"))
     solved = [r for r in runs if r.state == "solved" and r.wall_s is not None]
+    if any(is_of_seeds(r) for r in records):
+        return out  # several seeds tell more than single runs
     if len(runs) > 1 and solved and len(group_runs(runs)) == 1:
         out += _of_seeds(runs, [r.wall_s or 0.0 for r in solved])
     elif solved:
-        quick = min(solved, key=lambda r: r.wall_s or 0.0)
-        out.append(("solved in", duration(quick.wall_s or 0.0), f"{game_name(quick.env_id)}, recipe {quick.recipe}"))
+        out.append(_best_median(runs))
     elif runs and not ladder:
         fast = max(runs, key=lambda r: r.steps_per_s or 0.0)
         if fast.steps_per_s:
             out.append(("steps a second", rate(fast.steps_per_s), f"{game_name(fast.env_id)}, recipe {fast.recipe}"))
     return out
+
+
+def _best_median(runs: Sequence[Run]) -> tuple[str, str, str]:
+    """The group of seeds with the best median, never the luckiest run; one that was not solved counts as endless."""
+    medians = []
+    for group in group_runs(runs):
+        times = [r.wall_s if r.state == "solved" and r.wall_s is not None else math.inf for r in group.runs]
+        medians.append((statistics.median(times), len(times), group))
+    seconds, n, group = min(medians, key=lambda m: m[0])
+    if not math.isfinite(seconds):
+        solved = [r for r in runs if r.state == "solved"]
+        return "solved", f"{len(solved)} of {len(runs)}", "runs"
+    seeds = f"median of {n} seeds" if n > 1 else "one seed"
+    return "solved in", duration(seconds), f"{seeds}, {game_name(group.env_id)}, {group.label}"
 
 
 def _of_seeds(runs: Sequence[Run], seconds: Sequence[float]) -> list[tuple[str, str, str]]:
@@ -168,12 +201,17 @@ def _runs(runs: Sequence[Run], path: pathlib.Path) -> list[tuple[str, str, h.Htm
         switch = h.axis_switch(charts.X_AXES, f"{name}-axis")
         out.append((name, title, h.section(title, switch, h.figure(chart, "", "large"), note=note, name=name)))
     labels = {id(r): g.label for g in groups for r in g.runs}
-    parts = {f"{labels[id(r)]}, {game_name(r.env_id)} s{_seed(r)}": (r.share, r.steps_per_s) for r in runs if r.share}
+    parts = {
+        f"{labels[id(r)]}, {game_name(r.env_id)} s{_seed(r)}": (r.share, r.steps_per_s)
+        for r in runs if r.share and not charts.asynchronous(r)
+    }  # fmt: skip
     body = h.section(
         "Runs",
         h.table(_run_table(runs, path)),
         h.figure(
-            time_stacks("Where the time of a step goes", parts), "No run reported the time of its phases.", "large"
+            time_stacks("Where the time of a step goes", parts),
+            "No run on a CPU reported the time of its phases.",
+            "large",
         ),
         *(h.command("repeat", c) for c in dict.fromkeys(r.command for r in runs if r.command)),
         name="runs",

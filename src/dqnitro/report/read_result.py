@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.errors import ConfigError
-from dqnitro.parsing import items, mapping, number, text
+from dqnitro.parsing import items, mapping, number, rows, text
 from dqnitro.read_run import EVENTS, Metrics, Run, make_run, read_run, run_folders
 
 FORMAT = 1  # the newest that lab/store.py writes
 
 # Every kind that has a section of its own; any other result with a table of contenders is a benchmark.
-KINDS = ("ladder", "sweep", "ablate", "cost", "console", "profile", "tune", "compare", "exact", "trial")
+KINDS = ("ladder", "sweep", "ablate", "cost", "console", "profile", "tune", "compare", "exact", "record", "trial")
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,8 @@ def _kind(path: pathlib.Path, data: dict[str, Any]) -> str:
         return "bench"
     if what is None and items(data.get("games")) and "frames" in data:
         return "exact"
+    if what is None and any("wall_s_of_curve" in r for r in rows(data.get("runs"))):
+        return "record"
     if what is None and isinstance(data.get("curve"), dict):
         return "trial"
     raise ConfigError(

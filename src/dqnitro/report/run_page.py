@@ -88,7 +88,7 @@ def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
         small = "" if run.startup_s is None else f"plus {duration(run.startup_s)} start-up"
         out.append((label, duration(run.wall_s), small))
     if run.steps_per_s is not None:
-        share = run.share.get("learn")
+        share = None if charts.asynchronous(run) else run.share.get("learn")
         out.append(
             ("steps a second", rate(run.steps_per_s), "" if share is None else f"{share:.0%} of the time learning")
         )
@@ -162,6 +162,11 @@ def _speed(run: Run) -> h.Html:
         h.figure(charts.time_shares(run), "The time of the phases has not been reported yet."),
     )
     note = "A step is one decision of the agent. The clock starts at the first step; start-up is counted separately."
+    if charts.asynchronous(run):
+        note += (
+            " The GPU works on its own while the host goes on, so the shares are those of the host: "
+            "they do not say how busy the GPU is with playing or learning."
+        )
     return h.section("Speed", h.Html(f'<div class="pair">{small}</div>'), note=note)
 
 

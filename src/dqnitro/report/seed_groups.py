@@ -142,4 +142,4 @@ def learning_curves(groups: Sequence[Group]) -> Chart | None:
             held.setdefault(group.label, []).append(run.state == "solved")
     bars = {run.bar for group in groups for run in group.runs if run.bar is not None}
     marks = [{"y": bar, "label": f"solved at {bar:g}"} for bar in sorted(bars)]
-    return mean_curves("Mean score of the last 100 games", lines, held, marks=marks)
+    return mean_curves("Mean score of the last 100 games", lines, held, marks=marks, y="points")

@@ -1,6 +1,7 @@
 // Curves and dots over one of several x axes.
 
-const HEIGHT = { large: 340, small: 210, flat: 150 };
+const HEIGHT = { large: 360, small: 232, flat: 150 };
+const UNITS = { wall_s: "wall clock since the first step", steps: "steps (decisions)", updates: "updates of the network" };
 
 // Lines keep their shape when points are left out; a cloud of dots gets thinner, so the legend says by how much.
 const thinned = (s) => (s.style === "dots" && s.of > s.y.length ? ` (${plain.format(s.y.length)} of ${plain.format(s.of)} shown)` : "");
@@ -11,7 +12,7 @@ const pointsOf = (s) => (s.curves ? Object.values(s.curves)[0].y.length : s.y.le
 
 // The picture of a chart at one size over one axis: an SVG, its scales, and an empty group for the cross hair.
 function pictureXY(chart, axis, width, height) {
-  const right = width - 8, bottom = 26, top = 8, h = height - top - bottom, y = yScale(chart, axis, h);
+  const right = width - 8, bottom = 42, top = chart.y ? 22 : 8, h = height - top - bottom, y = yScale(chart, axis, h);
   const left = Math.max(46, 14 + 7.5 * Math.max(0, ...y.ticks.map((v) => tickText(v).length)));
   let [x0, x1] = extent([...chart.series.map((s) => on(s, axis).x), chart.until ? [chart.until[axis]] : []]);
   if (axis in AXES) x0 = Math.min(0, x0);
@@ -24,7 +25,8 @@ function pictureXY(chart, axis, width, height) {
   for (const v of y.ticks) {
     g.append(across("grid", y.to(v)), svg("text", { x: left - 8, y: y.to(v) + 4, "text-anchor": "end" }, tickText(v)));
   }
-  g.append(across("base", h));
+  g.append(across("base", h), svg("text", { class: "unit", x: right, y: h + 36, "text-anchor": "end" }, UNITS[axis] ?? chart.axes[axis]));
+  if (chart.y) g.append(svg("text", { class: "unit", x: 0, y: -10 }, chart.y));
   for (const v of ticks(x0, x1, step)) {
     const px = x(v), edge = px > right - 20 ? "end" : px < left + 10 ? "start" : "middle";
     g.append(svg("text", { class: "x-tick", x: edge === "end" ? right : px, y: h + 19, "text-anchor": edge }, axisOf(axis).tick(v, step)));
@@ -32,8 +34,8 @@ function pictureXY(chart, axis, width, height) {
   for (const s of chart.series) if (on(s, axis).low) g.append(svg("path", { class: `band ${s.color}`, d: bandPath(on(s, axis), x, y.to) }));
   for (const s of chart.series) g.append(svg("path", { class: `${s.style} ${s.color}${pointsOf(s) < 80 ? " few" : ""}`, d: path(s.style, on(s, axis), x, y.to) }));
   for (const m of chart.marks ?? []) {
-    const py = y.to(m.y);
-    g.append(across("mark", py), svg("text", { class: "mark-label", x: left + 6, y: py + (py < 18 ? 16 : -6) }, m.label));
+    const py = y.to(m.y), close = chart.marks.some((o) => o.y > m.y && py - y.to(o.y) < 34); // its label goes below
+    g.append(across("mark", py), svg("text", { class: "mark-label", x: left + 6, y: py + (close || py < 18 ? 16 : -6) }, m.label));
   }
   g.append(cross);
   image.append(g);

@@ -19,6 +19,7 @@ from dqnitro.report.sections import (
     exactness,
     ladder,
     profile,
+    record,
     sweep,
     trial,
     tune,
@@ -33,8 +34,9 @@ class Section(Protocol):
     def section(self, result: Result, name: str, heading: str) -> Html: ...
 
 
-# By the kind of the result (`Result.kind`), in the order of the page.
+# By the kind of the result (`Result.kind`).
 SECTIONS: dict[str, Section] = {
+    "record": record,
     "ladder": ladder,
     "sweep": sweep,
     "ablate": ablate,
@@ -46,4 +48,12 @@ SECTIONS: dict[str, Section] = {
     "console": console,
     "exact": exactness,
     "trial": trial,
+}
+
+# The groups of the page and of its contents, in order, and the kinds of result in each; runs stand with the records.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Records and runs": ("record",),
+    "Speed-ups": ("ladder", "ablate", "cost", "tune", "profile"),
+    "Benchmarks": ("bench", "console", "exact"),
+    "Settings": ("sweep", "compare", "trial"),
 }

@@ -74,7 +74,10 @@ def section(result: Result, name: str, heading: str) -> h.Html:
         heading,
         h.paragraph(text(data.get("verdict")), "verdict"),
         h.figure(chart, "No contender was measured.", "large"),
-        h.table(h.Table(columns, lines, heading, numeric=numeric, wide=range(3, len(columns)), css="compact"))
+        h.details(
+            "The same figures as a table" if len(columns) <= 3 else "All figures as a table",
+            h.table(h.Table(columns, lines, heading, numeric=numeric, wide=range(3, len(columns)), css="compact")),
+        )
         if lines
         else h.Html(),
         common.not_measured(mapping(data.get("skipped"))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,9 +13,33 @@ from dqnitro.report.formatting import plural
 from dqnitro.report.read_result import Result
 from dqnitro.report.table_cells import shown
 
+PLACEHOLDER = re.compile(r"\b(GAME|RUN)\b|--seed N\b")
+
 
 def repeat(result: Result) -> h.Html:
-    return h.command("repeat", result.command) if result.command else h.Html()
+    """The command that repeats a result, to copy if it can be run as it stands; otherwise in words."""
+    base, remark = split_command(result.command)
+    if base and not PLACEHOLDER.search(base):
+        return h.join(
+            h.command("repeat", base), h.paragraph(f"As it was run: {result.command}" if remark else "", "note")
+        )
+    return h.paragraph(f"Made with: {result.command}" if result.command else "", "note")
+
+
+def split_command(command: str) -> tuple[str, str]:
+    """A command of ours and the remark that follows it in older files, which no shell would understand."""
+    if not command.startswith("dqnitro "):
+        return "", command
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        words = command.split()
+    for k, word in enumerate(words):
+        if word.startswith("(") or (word.endswith((",", ";")) and k + 1 < len(words)):
+            keep = words[:k] if word.startswith("(") else [*words[:k], word[:-1]]
+            at = command.index(word) + (0 if word.startswith("(") else len(word))
+            return shlex.join(keep), command[at:].strip().strip("()")
+    return command, ""
 
 
 def not_measured(reasons: dict[str, Any]) -> h.Html:

@@ -26,7 +26,7 @@ def section(result: Result, name: str, heading: str) -> h.Html:
         points = [p for p in rows(curve.get("points")) if all(number(p.get(k)) is not None for k in (*X_AXES, "score"))]
         line = {axis: ([p[axis] for p in points], [p["score"] for p in points]) for axis in X_AXES}
         groups.setdefault(f"{setting} {shown(curve.get('value'))}", []).append(line)
-    curves = mean_curves("Score", groups)
+    curves = mean_curves("Score", groups, y="points")
     speed = [
         Bar(shown(r.get("value")), fps, "c1")
         for r in lines
@@ -60,7 +60,11 @@ def section(result: Result, name: str, heading: str) -> h.Html:
             h.figure(bars("Steps a second", speed), "No speed was measured."),
             h.figure(bars("Score at the end", scores, say=lambda v: f"{v:.4g}"), "No score was measured."),
         ),
-        h.table(h.Table(columns, cells, heading, numeric=(1, 2, 3), css="compact")) if cells else h.Html(),
+        h.details(
+            "The same figures as a table", h.table(h.Table(columns, cells, heading, numeric=(1, 2, 3), css="compact"))
+        )
+        if cells
+        else h.Html(),
         common.skipped(lines, lambda r: f"{setting} {shown(r.get('value'))}"),
         common.repeat(result),
         note=note,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqnitro.parsing import items, mapping, number
+from dqnitro.parsing import items, mapping, number, text
 from dqnitro.report import html as h
 from dqnitro.report.charts import Series, xy
 from dqnitro.report.read_result import Result
@@ -13,7 +13,8 @@ TRIAL_AXES = {"steps": "steps", "updates": "updates"}
 
 
 def title(result: Result) -> str:
-    return "Settings tried side by side"
+    told = text(result.data.get("title")) or text(result.data.get("note")).split(",")[0].split(":")[0]
+    return told if told and len(told) < 60 else "Settings tried side by side"
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:
@@ -27,10 +28,11 @@ def section(result: Result, name: str, heading: str) -> h.Html:
             x = {"steps": [p[0] for p in points], "updates": [p[1] for p in points]}
             style = "line" if i < len(COLORS) else "line dash"
             series.append(Series(str(label), style, x, [p[2] for p in points], COLORS[i % 6]))
-    chart = xy("Mean score of the last games", series, TRIAL_AXES)
+    unit = text(result.data.get("unit"), "mean score of the last games")
+    chart = xy(unit[:1].upper() + unit[1:], series, TRIAL_AXES, y="points")
     parts = [
         h.axis_switch(TRIAL_AXES, f"{name}-axis") if chart else h.Html(),
         h.figure(chart, "No curve is stored.", "large"),
     ]
-    repeat = common.repeat(result)
-    return h.section(heading, h.join(*parts), repeat, name=name)
+    about = text(result.data.get("note"))
+    return h.section(heading, h.join(*parts), common.repeat(result), note=about, name=name)
