@@ -178,3 +178,18 @@ def test_the_start_of_a_run_is_shown_while_it_compiles(monkeypatch):
             sink.snapshot(snapshot())
         for sink in sinks:
             sink.close()
+
+
+def test_one_game_has_no_interval():
+    from dqnitro.cli.wording import fresh_text
+
+    assert fresh_text({"scores": [3.0], "mean": 3.0, "low": 3.0, "high": 3.0}) == "3.00 in one game"
+    assert fresh_text({"scores": [3.0, 5.0], "mean": 4.0, "low": 3.0, "high": 5.0}) == (
+        "4.00 over 2 games, 95% interval 3.00 to 5.00"
+    )
+
+
+def test_shares_beside_a_gpu_that_works_on_its_own_are_the_hosts():
+    assert lines(snapshot(), Config(), "pong")[-1].startswith("  time    learn 62%")
+    on_gpu = Config(runner="hybrid", device="cuda")
+    assert lines(snapshot(), on_gpu, "pong")[-1].startswith("  host    learn 62%")

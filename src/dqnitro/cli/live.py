@@ -65,7 +65,9 @@ def lines(s: Snapshot, config: Config, title: str, estimate: Estimate | None = N
         f"  so far  {s.steps:,} steps   {s.updates:,} updates   epsilon {s.epsilon:.3f}   {phase}",
     ]
     shown = {k: v for k, v in s.share.items() if v >= 0.005 or k == "loop"}
-    out.append("  time    " + "   ".join(f"{k} {v:.0%}" for k, v in sorted(shown.items(), key=lambda kv: -kv[1])))
+    # A GPU works on its own while the host goes on: the shares are the host's and say nothing about the GPU.
+    label = "host" if config.runner in ("device", "hybrid") else "time"
+    out.append(f"  {label}    " + "   ".join(f"{k} {v:.0%}" for k, v in sorted(shown.items(), key=lambda kv: -kv[1])))
     return out
 
 

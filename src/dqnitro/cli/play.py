@@ -9,6 +9,7 @@ from typing import Any
 
 from dqnitro.cli.flags import Parser, note
 from dqnitro.cli.training import truncated_text
+from dqnitro.cli.wording import fresh_text
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -89,7 +90,7 @@ def main(argv: list[str]) -> int:
         print()
         return 0
     if e := facts.get("evaluation"):
-        print(f"score {e['mean']:.2f} over {len(e['scores'])} games, 95% interval {e['low']:.2f} to {e['high']:.2f}")
+        print(f"score {fresh_text(e)}")
         print(f"  lowest {min(e['scores']):g}, highest {max(e['scores']):g}")
         if e["truncated"]:
             print(f"  {truncated_text(e['truncated'], args.idle_frames)}")

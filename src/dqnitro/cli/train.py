@@ -14,7 +14,7 @@ from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
 from dqnitro.cli.live import json_line, make_sinks, speed_text
 from dqnitro.cli.training import afterwards, check_resume, planned, truncated_text, write_page
 from dqnitro.cli.wall_clock import Compiling, WallClock, clock_text
-from dqnitro.cli.wording import duration
+from dqnitro.cli.wording import duration, fresh_text
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import is_seeds
@@ -206,9 +206,7 @@ def _summary(f: dict[str, Any], page: str | None) -> str:
     )
     rows.append(f"  score   {score}")
     if e := f.get("evaluation"):
-        rows.append(
-            f"  fresh   {e['mean']:.2f} over {len(e['scores'])} games, 95% interval {e['low']:.2f} to {e['high']:.2f}"
-        )
+        rows.append(f"  fresh   {fresh_text(e)}")
         if e.get("truncated"):
             rows.append(f"          {truncated_text(e['truncated'])}")
     rows.append(

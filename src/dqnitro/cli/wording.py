@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def duration(seconds: float) -> str:
     """12 s, 3:05 min, 2:07:30 h."""
@@ -11,3 +14,11 @@ def duration(seconds: float) -> str:
     if s < 3600:
         return f"{s // 60}:{s % 60:02d} min"
     return f"{s // 3600}:{s // 60 % 60:02d}:{s % 60:02d} h"
+
+
+def fresh_text(e: Mapping[str, Any]) -> str:
+    """18.50 over 30 games, 95% interval 17.93 to 19.10; one game has no interval."""
+    n = len(e["scores"])
+    if n == 1:
+        return f"{e['mean']:.2f} in one game"
+    return f"{e['mean']:.2f} over {n} games, 95% interval {e['low']:.2f} to {e['high']:.2f}"
