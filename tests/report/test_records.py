@@ -131,7 +131,7 @@ def test_the_first_fill_does_not_set_the_scale_of_the_speed(tmp_path):
     runs, _ = read_sources([path])
     chart = speed_curve(runs[0])
     now = next(s for s in chart["series"] if s["name"] == "at the moment")
-    assert len(now["y"]) == 17 and max(now["y"]) < 1e5 and chart["y"] == "steps/s"
+    assert len(now["y"]) == 16 and max(now["y"]) < 1e5 and chart["y"] == "steps/s"
 
 
 def test_a_video_shows_a_frame_of_its_middle(tmp_path):

@@ -180,7 +180,8 @@ def speed_curve(run: Run) -> Chart | None:
     """From the first update on: filling the replay is many times faster and would set the scale."""
     p = run.metrics.progress
     learning = [i for i, updates in enumerate(p["updates"]) if updates > 0]
-    filled = len(p["updates"]) - len(learning) if learning else 0
+    filled = learning[0] if len(learning) > 1 else 0
+    filled += filled > 0  # the second in which the filling ended is still partly that
     p = {name: values[filled:] for name, values in p.items()}
     whole = [steps / wall if wall > 0 else math.nan for steps, wall in zip(p["steps"], p["wall_s"], strict=True)]
     series = [
