@@ -85,7 +85,7 @@ def _target() -> types.ModuleType:
     arrays = ("as_state", "as_log", "as_ram", "as_bytes", "as_words", "as_int32", "as_screen")
     for name in (*arrays, "address", "wide"):
         setattr(target, name, _same)
-    for name in ("compiled", "inlined", "unit"):
+    for name in ("compiled", "inlined", "spliced", "unit"):
         setattr(target, name, compiled)
     target.get_word, target.put_word, target.meet, target.together = get_word, put_word, meet, lambda: 1
     target.byte_at, target.byte_of = byte_at, lambda number, shift: (number >> shift) & 0xFF

@@ -62,7 +62,7 @@ def _target() -> Any:
     for name, (dtype, shape, strides) in shapes.items():
         setattr(target, name, _view(dtype, shape, strides))
     target.LANES, target.STATE_ROWS, target.as_table = LANES, layout.S_SIZE + WORDS_OF_MASKS, None
-    target.spliced, target.kernel = target.compiled, lambda **types: lambda function: function
+    target.kernel = lambda **types: lambda function: function
     return target
 
 

@@ -5,8 +5,10 @@ The functions that the kernel calls are compiled for the CPU here and stepped be
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, NamedTuple
 
+import gpu_model
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from dqnitro.atari.chips import layout
 from dqnitro.atari.chips.cpu_predecode import predecode
 from dqnitro.atari.chips.rng import MT_SIZE
 from dqnitro.atari.cuda import start_phases
+from dqnitro.atari.cuda.microcode import microcode
 from dqnitro.atari.games import game_table, roms, table_language
 from dqnitro.atari.jit import target
 from dqnitro.atari.vector import agent_step
@@ -86,7 +89,7 @@ class One:
 
     def start_in_steps(self) -> int:
         """Whole start; the steps that it took."""
-        steps.begin_start(self.a.t)
+        steps.begin_start(self.a.s, self.a.t)
         for k in range(1, 100_000):
             assert self.step()[:3] == (0, False, False)
             if self.a.t[steps.T_PHASE] == steps.PLAYING:
@@ -129,7 +132,7 @@ def starts_are_the_same(game: str, games: int, rng: np.random.Generator, **optio
 
 @pytest.mark.parametrize("game", EVERY)
 def test_every_game_starts_in_steps_as_on_the_cpu(game):
-    starts_are_the_same(game, 2, np.random.default_rng(1), noop_max=5)
+    starts_are_the_same(game, 1, np.random.default_rng(1), noop_max=5)
 
 
 @pytest.mark.parametrize("game", KINDS)
@@ -139,7 +142,7 @@ def test_every_game_starts_in_steps_as_on_the_cpu(game):
         {"noop_max": 0, "use_fire_reset": False},
         {"noop_max": 30, "repeat_action_probability": 0.25},
         {"noop_max": 200, "frameskip": 1},
-        {"noop_max": 7, "frameskip": 500, "maxpool": False},  # the whole start in one step
+        {"noop_max": 7, "frameskip": 150, "maxpool": False},  # a whole start in one step, or nearly
     ],
     ids=str,
 )
@@ -147,7 +150,7 @@ def test_options_of_a_start(game, options):
     took = starts_are_the_same(game, 2, np.random.default_rng(2), **options)
     if options.get("frameskip") == 1:
         assert min(took) > 60
-    if options.get("frameskip") == 500:
+    if options.get("frameskip") == 150:
         assert max(took) < 10
 
 
@@ -180,10 +183,77 @@ def test_steps_of_a_game_are_those_of_the_cpu(game, options):
 
 
 def test_a_start_begins_where_an_older_state_says_that_one_is_due():
-    t = np.full(steps.T_SIZE, 7)
-    t[steps.T_LINE :] = 0
-    steps.begin_start(t)
+    s, t = np.zeros(layout.S_SIZE, np.int64), np.full(steps.T_SIZE, 7)
+    t[[steps.T_LINE, steps.T_OPTION]] = 0
+    steps.begin_start(s, t)  # no instruction is left: the last frame was a very long one
     np.testing.assert_array_equal(start_phases.before_a_start(2), [t, t])
+    s[layout.S_LEFT] = 25_000 - 5600
+    steps.begin_start(s, t)
+    assert t[steps.T_SLICE] == 6300
+
+
+class Paper:
+    """A console in plain Python, as a GPU plays it, that goes on where another one stands."""
+
+    def __init__(self, one: One, together: bool) -> None:
+        gpu_model.load()
+        self.steps: Any = importlib.import_module(f"{gpu_model.PACKAGE}.cuda.start_in_steps")
+        state = one.a.s
+        words = (*state, *(state[layout.S_MASK_P0 : layout.S_PADDLE0] >> 32))
+        self.s = gpu_model.Numbers([gpu_model.narrow32(v) for v in words])
+        self.prop = gpu_model.Numbers(one.shared.prop.tolist())
+        self.prop[layout.P_TOGETHER] = together
+        self.dec = microcode(one.shared.rom, one.shared.prop) if together else one.shared.program
+        self.a, self.shared, self.log = one.copied().a, one.shared, one.log.copy()
+
+    def step(self) -> None:
+        a, s = self.a, self.shared
+        with np.errstate(over="ignore"):
+            self.steps.play_or_start(
+                self.s, a.ram, s.rom, self.dec, self.prop, self.log, a.screen, a.screen[2], a.g, a.mt, a.mt_system,
+                a.mt_noops, a.e, a.t, s.options, s.sticky, 0, 1.0,
+            )  # fmt: skip
+
+    def compare(self, one: One) -> None:
+        upper = np.array(self.s[layout.S_SIZE :], np.int64) << 32
+        mine, masks = np.array(self.s[: layout.S_SIZE], np.int64), slice(layout.S_MASK_P0, layout.S_PADDLE0)
+        mine[masks] = (mine[masks] & 0xFFFFFFFF) | upper
+        np.testing.assert_array_equal(mine, one.a.s, "state")
+        for name in ("ram", "g", "mt", "mt_system", "mt_noops", "e"):
+            np.testing.assert_array_equal(getattr(self.a, name), getattr(one.a, name), name)
+        np.testing.assert_array_equal(self.a.screen[:2], one.a.screen[:2], "screen")
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_very_long_frame_is_played_in_slices(together):
+    """Q*bert shows no picture for a while: a frame of its start has 25,000 instructions. Nobody is to wait for them."""
+    one = One("qbert", frameskip=1, noop_max=0, maxpool=False, use_fire_reset=False)
+    one.begin(seed=1)
+    for _ in range(20):
+        one.play(0)
+    steps.begin_start(one.a.s, one.a.t)
+    usual = int(one.a.t[steps.T_SLICE])
+    assert 4000 < usual < 8000
+    for _ in range(80):
+        before = one.copied()
+        one.step()
+        if one.a.s[layout.S_LEFT] == 0 and one.a.s[layout.S_GREYED]:
+            break
+    assert one.a.s[layout.S_PARTIAL] == 1, "a frame without an end"
+    paper, count = Paper(before, together), -(-25_000 // usual)
+    for k in range(count):
+        assert (paper.a.t[steps.T_LEFT] > 0) == (k > 0)
+        paper.step()
+        if k < count - 1:
+            assert paper.a.t[steps.T_COUNT] == before.a.t[steps.T_COUNT] and paper.s[layout.S_GREYED] == 0
+    assert paper.a.t[steps.T_LEFT] == 0 and paper.a.t[steps.T_COUNT] == one.a.t[steps.T_COUNT]
+    paper.compare(one)
+    if together:  # and the frame after it, which goes on with it and ends it or not
+        paper.step()
+        while paper.a.t[steps.T_LEFT] > 0:
+            paper.step()
+        one.step()
+        paper.compare(one)
 
 
 def test_a_game_that_ends_while_it_starts_is_started_again():
@@ -191,7 +261,7 @@ def test_a_game_that_ends_while_it_starts_is_started_again():
     for after in (0, 1, 3):
         one = One("breakout", noop_max=30, use_fire_reset=after % 2 == 0)
         one.begin(seed=1)
-        steps.begin_start(one.a.t)
+        steps.begin_start(one.a.s, one.a.t)
         for _ in range(1000):
             t = one.a.t
             if t[steps.T_PHASE] == steps.NOOPS and t[steps.T_COUNT] == 0 and t[steps.T_NOOPS] > 3:

@@ -151,7 +151,7 @@ def step_kernel(at_, n, per_warp, sticky, background):
         if away[m] == HERE:
             views[m] = int32(view | (other << 4) | (s[S_BUFFER] << 8))
             if background and e[E_RESET]:
-                begin_start(t)
+                begin_start(s, t)
                 away[m] = STARTS
         elif t[T_PHASE] == PLAYING:
             away[m] = HERE

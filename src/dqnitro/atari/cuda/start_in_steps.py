@@ -4,8 +4,8 @@
 On a CPU the start of a game is one call of a hundred frames and more (`games/environment.start_game`, then
 `vector/agent_step.get_ready`). Beside thousands of consoles that wait for the end of a step it must not be: here it is
 cut into frames, and a console whose game has ended plays them in the steps that follow, no more in a step than the
-others play. So no step takes longer because games begin. It is the same start: the same frames, the same random
-numbers, the same memory (`tests/atari/test_start_in_steps.py` steps both).
+others play, and of a very long frame a slice. So no step takes longer because games begin. It is the same start: the
+same frames, the same random numbers, the same memory (`tests/atari/test_start_in_steps.py` steps both).
 
 `t` is where a console stands in its start (`start_phases`): a phase, and how many of its frames were played.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from numpy import int64
 
 from ..chips.controls import PADDLE_STEP, centre_paddles, press
-from ..chips.frame import frame_unit, reset
+from ..chips.frame import MOST_INSTRUCTIONS, frame_unit, reset
 from ..chips.layout import *
 from ..chips.rng import mt_below, mt_next
 from ..games.environment import (
@@ -47,24 +47,34 @@ from ..games.table_language import (
     MODE_DOUBLE_DUNK,
     MODE_NONE,
 )
-from ..jit.target import address, as_int32, as_ram, as_state, compiled, unit
+from ..jit.target import MEETS, address, as_int32, as_ram, as_state, compiled, unit
 from ..vector.agent_step import *
 from .start_phases import *
 
 PRESSES = 4  # frames that RESET is pressed
+UNFINISHED = -(1 << 40)  # no reward
+GOES_ON = 2  # in S_GREYED, see `cpu_dispatch`
+SLICE_AT = 2  # in `draw`
 BOOT_FRAMES = 60
 UNSEEN = 56  # of them: pixels that later frames draw again in every game that need not be drawn always
 
 
 @unit
 def any_frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g_at, action, down, draw, blind):
-    """`environment.one_frame_unit`; with `blind` the rules do not see the frame, as while SELECT is pressed."""
+    """`environment.one_frame_unit`; with `blind` the rules do not see the frame, as while SELECT is pressed.
+
+    On a GPU `draw` may ask for a slice of the frame (`cpu_dispatch`); UNFINISHED: more of it follows. An action of -1
+    goes on with such a frame.
+    """
     s, ram, prop = as_state(s_at), as_ram(ram_at), as_state(prop_at)
     if action == RESET_ACTION:
         press(s, prop, NOOP, RESET_SWITCH)
-    else:
+    elif action >= 0:
         press(s, prop, action, down)
     frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw)
+    if s[S_GREYED] & GOES_ON:
+        s[S_GREYED] &= 1
+        return int64(UNFINISHED)
     if blind:
         return int64(0)
     s[S_LATCH] = ram[127]
@@ -83,9 +93,11 @@ def any_frame(s, ram, rom, dec, prop, log, screen, game, g, action, down, draw, 
 
 
 @compiled
-def begin_start(t):
-    """The next step of this console begins a game."""
+def begin_start(s, t):
+    """The next step of this console begins a game. Its last frame says how long one takes."""
     t[T_PHASE], t[T_COUNT], t[T_SELECT], t[T_ACTIONS], t[T_DREW], t[T_NOOPS] = BEGIN, 0, -1, 0, 0, 0
+    usual = MOST_INSTRUCTIONS - s[S_LEFT]
+    t[T_LEFT], t[T_SLICE] = 0, min(max(usual + usual // 8, SHORTEST_SLICE), LONGEST_SLICE)
 
 
 @compiled
@@ -315,6 +327,18 @@ def after_frame(s, g, t, played):
         enter(t, BEGIN)
 
 
+@compiled
+def sliced(t, drawn):
+    """`draw` of the next slice of a frame. On a CPU, where nobody waits for it, that is all of it."""
+    if not MEETS:
+        return drawn
+    if t[T_LEFT] == 0:
+        t[T_LEFT] = MOST_INSTRUCTIONS
+    now = min(t[T_LEFT], t[T_SLICE])
+    t[T_LEFT] -= now
+    return int64(drawn | (2 if t[T_LEFT] > 0 else 0) | (now << SLICE_AT))
+
+
 # ---- a step
 
 
@@ -343,16 +367,28 @@ def play_or_start(
             drawn = int64(1 if shown or s[S_PARTIAL] else prop[P_ALWAYS_DRAW])
             pressed = stick(s, game, mt, action, limit)
             plays = g[G_TERMINAL] == 0
+        elif t[T_LEFT] > 0:
+            if left == 0:
+                break
+            blind = int64(1 if t[T_SELECT] > 0 else 0)
+            drawn = sliced(t, int64(s[S_DRAW]))
         else:
             if not advance(s, ram, rom, prop, log, screen, g, mt, mt_system, mt_noops, e, t, o) or left == 0:
                 break
             pressed, down, drawn, blind = before_frame(s, ram, prop, g, mt, t, o, limit)
             plays = pressed >= 0
+            if plays:
+                drawn = sliced(t, drawn)
+        gained = int64(0)
         if plays:
-            reward += any_frame(s, ram, rom, dec, prop, log, screen, game, g, pressed, down, drawn, blind)
+            gained = any_frame(s, ram, rom, dec, prop, log, screen, game, g, pressed, down, drawn, blind)
         if t[T_PHASE] != PLAYING:
-            after_frame(s, g, t, plays)
+            if gained != UNFINISHED:
+                s[S_LEFT] += t[T_LEFT]  # as if it had been one slice
+                t[T_LEFT] = 0
+                after_frame(s, g, t, plays)
         else:
+            reward += gained
             if plays:
                 s[S_EPISODE_FRAMES] += 1
                 s[S_TOTAL_FRAMES] += 1

@@ -6,8 +6,11 @@ import numpy as np
 
 # The phase; its frames (or tries) so far; frames that SELECT is still pressed and
 # one without it, -1 for none; actions left of a try; were the no-ops drawn, and how many are left; Double Dunk's line
-# and option.
-T_PHASE, T_COUNT, T_SELECT, T_ACTIONS, T_DREW, T_NOOPS, T_LINE, T_OPTION, T_SIZE = range(9)
+# and option; instructions left of a frame that was begun, and how many are played in the time of one frame.
+T_PHASE, T_COUNT, T_SELECT, T_ACTIONS, T_DREW, T_NOOPS, T_LINE, T_OPTION, T_LEFT, T_SLICE, T_SIZE = range(11)
+# A frame that never shows a picture ends after 25,000 instructions, four times the usual number. It is played in slices
+# that are about as long as a frame of the game.
+SHORTEST_SLICE, LONGEST_SLICE = 4000, 8000
 # fmt: off
 (
     # 0, so that memory without a start in it says that the console plays
@@ -25,7 +28,7 @@ T_PHASE, T_COUNT, T_SELECT, T_ACTIONS, T_DREW, T_NOOPS, T_LINE, T_OPTION, T_SIZE
 
 
 def before_a_start(n: int) -> np.ndarray:
-    """n consoles whose next step plays the first frame of a start, as `start_in_steps.begin_start` leaves them."""
+    """n consoles whose next step plays the first frame of a start (as after `start_in_steps.begin_start`)."""
     out = np.zeros((n, T_SIZE), np.int64)
-    out[:, T_PHASE], out[:, T_SELECT] = BEGIN, -1
+    out[:, T_PHASE], out[:, T_SELECT], out[:, T_SLICE] = BEGIN, -1, LONGEST_SLICE
     return out

@@ -1,10 +1,10 @@
 """The `device` runner: games, replay and learner on one GPU, many steps and updates in one CUDA graph.
 
-A graph holds `STEPS_PER_GRAPH` vector steps (fewer where each owes very many updates). Each of them chooses actions, then
-plays on one stream while the updates that are owed run on another, and both meet again before the next choice. A console
-whose game has ended plays the start of the next one in its steps, so games that end and begin change nothing about a
-graph. The target is copied inside it where that is due. The host only starts graphs and reads, one graph later, what came
-back: in the steady state it waits for that alone.
+A graph holds `STEPS_PER_GRAPH` vector steps (fewer where each owes very many updates). Each of them chooses actions,
+then plays on one stream while the updates that are owed run on another, and both meet again before the next choice. A
+console whose game has ended plays the start of the next one in its steps, so games that end and begin change nothing
+about a graph. The target is copied inside it where that is due. The host only starts graphs and reads, one graph later,
+what came back: in the steady state it waits for that alone.
 
 Play acts on weights that are at most one vector step old. Updates sample from slots that play does not touch
 (`gpu_ring.GUARD`).
