@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dqnitro.config import AT_LEAST, AT_MOST, CHOICES, FIELDS, Config
+from dqnitro.config import CHOICES, FIELDS, RANGES, Config
 from dqnitro.errors import ConfigError
 
 
@@ -13,10 +13,10 @@ from dqnitro.errors import ConfigError
     [
         ({"batch_size": 64, "first_fill_steps": 32}, "batch_size 64 is larger than first_fill_steps 32"),
         ({"n_envs": 0}, "n_envs must be at least 1, got 0"),
-        ({"learning_rate": -1e-4}, "learning_rate must be at least 0"),
+        ({"learning_rate": -1e-4}, "learning_rate must be over 0, got -0.0001"),
         ({"learning_rate": 0.0}, "learning_rate must be over 0"),
         ({"gamma": 1.1}, "gamma must be at most 1"),
-        ({"steps_per_update": 0.0}, "steps_per_update must be over 0"),
+        ({"steps_per_update": 0.0}, "steps_per_update must be at least 0.001, got 0; hint: the default is 1"),
         ({"epsilon_start": 0.1, "epsilon_end": 0.5}, "epsilon can only decrease"),
         ({"first_fill_steps": 200_000}, "larger than replay_capacity"),
         ({"n_envs": 50_000}, "raise it to at least"),
@@ -52,4 +52,10 @@ def test_a_config_survives_json():
 
 def test_every_field_has_a_description_and_every_limit_a_field():
     assert all(f.metadata["help"] for f in FIELDS.values())
-    assert {*AT_LEAST, *AT_MOST, *CHOICES} <= set(FIELDS)
+    assert set(CHOICES) <= set(FIELDS)
+
+
+def test_every_number_has_a_range_and_its_default_is_in_it():
+    numbers = {n: f.default for n, f in FIELDS.items() if type(f.default) in (int, float)}
+    assert set(RANGES) == set(numbers)
+    assert [n for n, value in numbers.items() if RANGES[n].wrong(value)] == []

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dqnitro.errors import ConfigError
 
@@ -177,21 +178,59 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 # Messages of this many ticks fit into the pipe between the processes (run/processes/remote.py).
 MAX_SLACK_TICKS = 64
+MAX_ENV_PROCESSES = 512
+MAX_NAME = 1000  # characters of env_id, which may name a module
+_GPU_NUMBER = re.compile(r"cuda:\d{1,3}")
 
-# Smallest allowed values; where 0 has a special meaning, the field's description says so.
-AT_LEAST: dict[str, float] = {
-    "n_envs": 1, "env_threads": 0, "env_parts": 0, "frame_skip": 1, "noop_max": 0, "screen_size": 36, "frame_stack": 1,
-    "sticky_actions": 0, "max_episode_frames": 1, "hidden_units": 1, "atoms": 2, "impala_width": 1,
-    "quantiles": 0, "munchausen_scale": 0, "learning_rate": 0,
-    "adam_epsilon": 0, "gamma": 0, "batch_size": 1, "n_step": 1, "grad_clip": 0, "target_sync_steps": 1,
-    "first_fill_steps": 0, "epsilon_start": 0, "epsilon_end": 0, "epsilon_decay_steps": 0,
-    "replay_capacity": 1, "priority_alpha": 0, "priority_beta": 0, "priority_beta_steps": 0,
-    "slack_steps": 0, "player_timeout_s": 0, "torch_threads": 0, "act_sync_updates": 1, "max_steps": 0,
-    "max_minutes": 0, "checkpoint_every_s": 0, "log_every_s": 0, "seed": 0,
-}  # fmt: skip
-AT_MOST: dict[str, float] = {
-    "sticky_actions": 1, "gamma": 1, "epsilon_start": 1, "epsilon_end": 1, "priority_alpha": 1, "priority_beta": 1,
-    "seed": 2**31 - 1, "munchausen_scale": 1, "munchausen_floor": 0, "impala_width": 16,
+
+class Range(NamedTuple):
+    """The values that a number may have, both ends included unless `over` says that it must be over `low`."""
+
+    low: float
+    high: float
+    over: bool = False
+
+    def wrong(self, value: float) -> str:
+        """What is wrong with a value, as in "n_envs must be at least 1, got 0"; empty if nothing is."""
+        if value != value:
+            return "is not a number"
+        if value < self.low or (self.over and value == self.low):
+            return f"must be {'over' if self.over else 'at least'} {shown(self.low)}, got {shown(value)}"
+        return f"must be at most {shown(self.high)}, got {shown(value)}" if value > self.high else ""
+
+
+def shown(value: Any) -> str:
+    """A value in an error message: short, whatever it is (Python refuses to print an int of 5,000 digits)."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}" if abs(value) < 10**15 else f"{'-' if value < 0 else ''}a number of over 15 digits"
+    text = f"{value:g}" if isinstance(value, float) else ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_EVER = 10**12  # more steps than any run makes
+
+# Every setting that is a number, and the values that it may have. The upper ends are far above what is useful: they
+# refuse slips of the keyboard, and what would end in a crash of a library, in one line. Where 0 has a special meaning,
+# the field's description says so.
+RANGES: dict[str, Range] = {
+    "seed": Range(0, 2**31 - 1),
+    "n_envs": Range(1, 2**20), "env_threads": Range(0, 1024), "env_parts": Range(0, 1024),
+    "frame_skip": Range(1, 1000), "noop_max": Range(0, 10_000), "screen_size": Range(36, 1024),
+    "frame_stack": Range(1, 256), "sticky_actions": Range(0, 1), "max_episode_frames": Range(1, 2**31 - 1),
+    "hidden_units": Range(1, 2**16), "atoms": Range(2, 10_000), "value_min": Range(-1e12, 1e12),
+    "value_max": Range(-1e12, 1e12), "impala_width": Range(1, 16), "quantiles": Range(0, 10_000),
+    "munchausen_temperature": Range(0, 1e6, over=True), "munchausen_scale": Range(0, 1), "munchausen_floor": Range(-1e6, 0),
+    "learning_rate": Range(0, 1000, over=True), "adam_epsilon": Range(0, 1000), "gamma": Range(0, 1),
+    "batch_size": Range(1, 2**20), "n_step": Range(1, 10_000), "grad_clip": Range(0, 1e12),
+    "target_sync_steps": Range(1, _EVER),
+    "first_fill_steps": Range(0, _EVER), "steps_per_update": Range(0.001, 1e6), "epsilon_start": Range(0, 1),
+    "epsilon_end": Range(0, 1), "epsilon_decay_steps": Range(0, _EVER),
+    "replay_capacity": Range(1, _EVER), "priority_alpha": Range(0, 1), "priority_beta": Range(0, 1),
+    "priority_beta_steps": Range(0, _EVER),
+    "slack_steps": Range(0, MAX_SLACK_TICKS * 2**20), "act_sync_updates": Range(1, 10**9),
+    "player_timeout_s": Range(0, 1e9), "torch_threads": Range(0, 1024),
+    "max_steps": Range(0, _EVER), "max_minutes": Range(0, 1e8), "stop_at_score": Range(-1e12, math.inf),
+    "checkpoint_every_s": Range(0, 1e9), "log_every_s": Range(0, 1e9),
 }  # fmt: skip
 
 
@@ -208,7 +247,11 @@ def _check_type(name: str, value: Any, default: Any) -> None:
     if want is float:
         ok = isinstance(value, int | float) and not isinstance(value, bool)
     if not ok:
-        raise ConfigError(f"{name} must be of type {want.__name__}, got {value!r} ({type(value).__name__})")
+        raise ConfigError(f"{name} must be of type {want.__name__}, got {shown(value)} ({type(value).__name__})")
+    if want is tuple and not all(isinstance(v, str) for v in value):
+        raise ConfigError(f"{name} must be a tuple of names, got {shown(value)}")
+    if want is str and (not value.isprintable() or len(value) > MAX_NAME):
+        raise ConfigError(f"{name} must be a name of at most {MAX_NAME} characters, got {shown(value)}")
 
 
 def check(c: Config) -> None:
@@ -226,26 +269,17 @@ def _check_each_value(c: Config) -> None:
     for name, f in FIELDS.items():
         value = getattr(c, name)
         _check_type(name, value, f.default)
-        if isinstance(value, float) and math.isnan(value):
-            raise ConfigError(f"{name} is not a number")
         if name in CHOICES and value not in CHOICES[name]:
-            raise ConfigError(f"{name} must be one of {', '.join(CHOICES[name])}, got {value!r}")
-        if name in AT_LEAST and value < AT_LEAST[name]:
-            raise ConfigError(f"{name} must be at least {AT_LEAST[name]:g}, got {value}")
-        if name in AT_MOST and value > AT_MOST[name]:
-            raise ConfigError(f"{name} must be at most {AT_MOST[name]:g}, got {value}")
-    for name in ("learning_rate", "steps_per_update", "munchausen_temperature"):
-        if not getattr(c, name) > 0:
-            raise ConfigError(
-                f"{name} must be over 0, got {getattr(c, name)}", f"the default is {FIELDS[name].default}"
-            )
+            raise ConfigError(f"{name} must be one of {', '.join(CHOICES[name])}, got {shown(value)}")
+        if name in RANGES and (what := RANGES[name].wrong(value)):
+            raise ConfigError(f"{name} {what}", f"the default is {shown(f.default)}")
 
 
 def _check_devices(c: Config) -> None:
-    if c.device not in ("auto", "cpu", "cuda") and not c.device.startswith("cuda:"):
-        raise ConfigError(f"device must be auto, cpu or cuda, got {c.device!r}")
-    if c.act_device not in ("same", "cpu", "cuda") and not c.act_device.startswith("cuda:"):
-        raise ConfigError(f"act_device must be same, cpu, cuda or cuda:N, got {c.act_device!r}")
+    if c.device not in ("auto", "cpu", "cuda") and not _GPU_NUMBER.fullmatch(c.device):
+        raise ConfigError(f"device must be auto, cpu or cuda, got {shown(c.device)}")
+    if c.act_device not in ("same", "cpu", "cuda") and not _GPU_NUMBER.fullmatch(c.act_device):
+        raise ConfigError(f"act_device must be same, cpu, cuda or cuda:N, got {shown(c.act_device)}")
     if c.act_sync_updates > 1 and c.act_device == "same":
         raise ConfigError(
             f"act_sync_updates {c.act_sync_updates} needs a second network to act with, but act_device is same",
@@ -258,6 +292,11 @@ def _check_envs(c: Config) -> None:
         raise ConfigError(
             f"envs {c.envs} supports resize area only, got {c.resize!r}",
             "set envs to wrappers, gym-sync or gym-async",
+        )
+    if c.envs == "gym-async" and c.n_envs > MAX_ENV_PROCESSES:
+        raise ConfigError(
+            f"envs gym-async starts a process per environment, at most {MAX_ENV_PROCESSES}; n_envs is {c.n_envs}",
+            "set envs to console or ale, whose environments share threads",
         )
 
 

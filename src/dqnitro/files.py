@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from typing import IO, Any
 
-from dqnitro.errors import StorageError
+from dqnitro.errors import ConfigError, StorageError
 
 # What a device or a quota does to any file, as opposed to a path that somebody got wrong.
 STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
@@ -65,7 +65,7 @@ def writing(where: object) -> Iterator[None]:
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
     """Atomic: what is written to the temporary file that this yields takes the place of `path`, or nothing does."""
-    tmp = path.with_name(f".{path.name}.{os.getpid()}")
+    tmp = _beside(path)
     try:
         with writing(path.parent):
             yield tmp
@@ -74,6 +74,44 @@ def replacing(path: pathlib.Path) -> Iterator[pathlib.Path]:
         with contextlib.suppress(OSError):
             tmp.unlink(missing_ok=True)
         raise
+
+
+def check_writable(path: pathlib.Path) -> None:
+    """Raise ConfigError if a file cannot be written here. Nothing is left behind, and a file that is there stays.
+
+    A device or a pipe is refused as well: `replacing` would put a file in its place.
+    """
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(path)  # tells of a name that is too long and of a folder that is a file
+        if path.is_dir():
+            raise ConfigError(f"{path} is a folder", f"name a file in it, such as {path / 'result.json'}")
+        if path.exists() and not path.is_file():
+            raise ConfigError(f"{path} is a device or a pipe, not a file", "name a file")
+        folder = path.parent
+        while not folder.exists():
+            folder = folder.parent
+        probe = _beside(folder / path.name)
+        with probe.open("x"):
+            pass
+        probe.unlink()
+    except ValueError as e:
+        if isinstance(e, ConfigError):
+            raise
+        raise ConfigError(f"cannot write to {str(path)!a} ({e})", "name another file") from e
+    except OSError as e:
+        raise ConfigError(f"cannot write {short(path)} ({e.strerror})", "name another file") from e
+
+
+def short(path: object) -> str:
+    """A path in an error message; one with a name that is too long for the file system is cut."""
+    text = str(path)
+    return text if len(text) <= 200 else f"{text[:80]}...{text[-80:]}"
+
+
+def _beside(path: pathlib.Path) -> pathlib.Path:
+    """The temporary file from which a file is made."""
+    return path.with_name(f".{path.name}.{os.getpid()}")
 
 
 def write_json(path: pathlib.Path, data: Any) -> None:

@@ -96,6 +96,8 @@ def find(kind: str, name: str) -> Any:
 
 def import_module(module: str, wanted: str) -> Any:
     """Import a user's module; the current folder counts. ConfigError if there is none of that name."""
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise ConfigError(f"{wanted!r} does not name a module before the colon", "as in my_module:MyEnv-v0")
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)

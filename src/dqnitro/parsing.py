@@ -1,4 +1,6 @@
-"""Values from JSON files that may be damaged: null, NaN, and whatever a crash left half written."""
+"""Values from JSON files that may be damaged (null, NaN, and whatever a crash left half written), and numbers that
+people type.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,26 @@ def number(x: Any) -> float | None:
         return x if math.isfinite(x) else None
     except OverflowError:  # JSON's integers have no end
         return None
+
+
+def whole(text: str) -> int | None:
+    """A whole number as people write step counts (1000000, 1_000_000, 1e6), or None. Nothing is cut: 1.9 is not 1."""
+    try:
+        if "." not in text and "e" not in text.lower():
+            return int(text)
+        value = float(text)
+        return int(value) if value == int(value) else None
+    except (ValueError, OverflowError):  # OverflowError: int(inf)
+        return None
+
+
+def real(text: str) -> float | None:
+    """A number, perhaps infinite, or None."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return None if math.isnan(value) else value
 
 
 def interval(x: Any) -> Interval | None:

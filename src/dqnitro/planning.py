@@ -8,9 +8,8 @@ from typing import Any
 
 from dqnitro import recipes
 from dqnitro.config import Config
-from dqnitro.errors import ConfigError
 from dqnitro.ladder import fitted
-from dqnitro.requirements import runner_needs
+from dqnitro.requirements import check_runner
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,3 @@ def planned(wish: Wish) -> Planned:
     config, rungs, why = fitted(config, plan.climbed(without, also))
     check_runner(config)
     return Planned(config, rungs, (why,) if why else ())
-
-
-def check_runner(config: Config) -> None:
-    """Refuse a GPU runner where there is no GPU, before anything is built."""
-    if config.runner in ("device", "hybrid") and (why := runner_needs(config.runner, config)):
-        raise ConfigError(f"--runner {config.runner}: {why}", "leave it out; recipe auto chooses one that runs here")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dqnitro.config import Config
+from dqnitro.errors import ConfigError
 from dqnitro.host import cpu_flags, usable_cores
 
 MOST_TOGETHER = 8  # updates whose samples the GPU runners draw at once
@@ -122,6 +123,12 @@ def runner_needs(runner: str, c: Config) -> str | None:
         "processes": (needs_two_cores,),
     }
     return first_reason(*needs.get(runner, ()))(c)
+
+
+def check_runner(c: Config) -> None:
+    """Refuse a GPU runner where it cannot run, before anything is built."""
+    if c.runner in ("device", "hybrid") and (why := runner_needs(c.runner, c)):
+        raise ConfigError(f"runner {c.runner}: {why}", "leave it out; recipe auto chooses one that runs here")
 
 
 def needs_two_gpus(c: Config) -> str | None:

@@ -19,6 +19,7 @@ from dqnitro.files import (
     remove_temporaries,
     seal_holds,
     sealed,
+    short,
     storage_error,
     take_lock,
     write_json,
@@ -36,11 +37,13 @@ class RunFolder:
 
     @staticmethod
     def create(path: pathlib.Path, config: Config, recipe: str, rungs: Sequence[str]) -> RunFolder:
-        if path.exists() and not path.is_dir():
-            raise ConfigError(f"{path} is a file, not a folder", "give another one with --run-dir")
-        if path.exists() and any(path.iterdir()):
-            raise ConfigError(f"{path} is not empty", f"--resume {path} continues that run; --run-dir takes a new name")
         try:
+            if path.exists() and not path.is_dir():
+                raise ConfigError(f"{path} is a file, not a folder", "give another one with --run-dir")
+            if path.exists() and any(path.iterdir()):
+                raise ConfigError(
+                    f"{path} is not empty", f"--resume {path} continues that run; --run-dir takes a new name"
+                )
             path.mkdir(parents=True, exist_ok=True)
             folder = RunFolder(path)
             folder.lock()
@@ -58,7 +61,7 @@ class RunFolder:
             )
         except OSError as e:
             raise ConfigError(
-                f"cannot write the run folder {path} ({e.strerror})", "choose another folder with --run-dir"
+                f"cannot write the run folder {short(path)} ({e.strerror})", "choose another folder with --run-dir"
             ) from e
         return folder
 

@@ -29,6 +29,7 @@ from dqnitro.errors import (
 )
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
 from dqnitro.files import now_text
+from dqnitro.requirements import check_runner
 from dqnitro.run import make_run
 from dqnitro.run_folder import RunFolder
 from dqnitro.saved_record import check_record
@@ -90,6 +91,7 @@ def train(
     """
     started = time.perf_counter()
     know_pieces(config)
+    check_runner(config)
     folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
     discard = folder.discard if folder else lambda: None
     with starting(discard):
@@ -143,6 +145,7 @@ def _resume(
     consumers: tuple[Sequence[Sink], Sequence[Callback]],
     started: float,
 ) -> Result:
+    check_runner(config)
     sinks, callbacks = consumers
     with starting():
         agent, ticks = make_run(config)

@@ -169,7 +169,7 @@ def test_the_page_shows_what_every_command_wrote(capsys, monkeypatch, tmp_path):
         (["ladder", "pongg"], "unknown game or environment 'pongg'"),
         (["ladder", "--rungs", "fusd-adam"], "unknown rung 'fusd-adam'; hint: did you mean fused-adam"),
         (["ladder", "--rounds", "0"], "--rounds must be at least 1, got 0"),
-        (["ladder", "--seconds", "0"], "--seconds must be over 0, got 0"),
+        (["ladder", "--seconds", "0"], "--seconds must be at least 0.001, got 0"),
         (["ladder", "--minutes", "-1"], "--minutes must be at least 0, got -1"),
         (["ladder", "--solved", "nowhere"], "--solved nowhere: cannot be read"),
         (["ladder", "--n-env", "2"], "unknown option --n-env; hint: did you mean --n-envs"),

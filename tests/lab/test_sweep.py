@@ -27,7 +27,7 @@ def test_unknown_settings_and_values_are_one_line():
         sweep.find_setting("lerning-rate", [])
     with pytest.raises(ConfigError, match="cannot sweep 'seed'"):
         sweep.find_setting("seed", [])
-    with pytest.raises(ConfigError, match="n_envs: expected a number, got 'two'"):
+    with pytest.raises(ConfigError, match="n_envs: expected a whole number, got 'two'"):
         sweep.parse_values("n_envs", ["two"])
     with pytest.raises(ConfigError, match="whole number"):
         sweep.parse_values("n_envs", ["1.5"])

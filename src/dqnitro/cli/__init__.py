@@ -47,6 +47,16 @@ or a callback failed (these three save the run first), 129 SIGHUP, 130 Ctrl-C, 1
 """
 
 
+HINT = "lower --batch-size, --n-envs, --hidden-units or --replay-capacity, or close other programs"
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error tells of too little memory: Python's own, or torch's, which has no class for it on CPUs."""
+    return (
+        isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error)
+    )
+
+
 def help_text() -> str:
     return HELP.format(commands="\n".join(f"  {name:<8} {what}" for name, what in COMMANDS.items()))
 
@@ -89,10 +99,19 @@ def run_command(name: str, rest: list[str]) -> int:
         sys.stderr.close()
         return 0
     except OSError as e:
-        from dqnitro.files import storage_error
+        from dqnitro.files import short, storage_error
 
         if (problem := storage_error(e, e.filename or "the output")) is None:
+            if e.filename is None:
+                raise
+            # A path that somebody got wrong: a file where a folder must be, a name that is too long, no permission.
+            problem = UserError(f"cannot use {short(e.filename)} ({e.strerror})", "check the path and its permissions")
+        print(f"dqnitro {name}: {problem}", file=sys.stderr)
+        return problem.exit_code
+    except (MemoryError, RuntimeError) as e:
+        if not out_of_memory(e):
             raise
+        problem = UserError(f"the memory is not enough ({str(e).splitlines()[0] if str(e) else 'out of memory'})", HINT)
         print(f"dqnitro {name}: {problem}", file=sys.stderr)
         return problem.exit_code
     except KeyboardInterrupt:

@@ -7,9 +7,9 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from dqnitro.cli.flags import Parser, note
+from dqnitro.cli.flags import Parser, amount, count, note, out_file
 from dqnitro.cli.tables import LOG_EVERY_HELP, Reports, names_of, store_and_show
-from dqnitro.config import nearest
+from dqnitro.config import nearest, shown
 from dqnitro.errors import ConfigError
 
 # Questions of the book and the notes, one small module each: dqnitro.lab.bench.<what>
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     p.add_argument("--games", metavar="A,B", help="console, gpu: these games (default: twelve; gpu: twenty)")
     p.add_argument("--machines", metavar="N,M", help="gpu: numbers of consoles (default: 256 to 131,072)")
     p.add_argument(
-        "--train-minutes", type=float, default=0.0, metavar="M",
+        "--train-minutes", type=amount(), default=0.0, metavar="M",
         help="gpu: after measuring training, train that long with the same settings and compare (default: 0, do not)",
     )  # fmt: skip
     p.add_argument("--device", metavar="D", help="learn: cpu or cuda (default: the GPU if torch can use one)")
@@ -65,11 +65,13 @@ def main(argv: list[str]) -> int:
     p.add_argument(
         "--only", metavar="A,B", help="only contenders whose name contains one of these words (1,024 is one word)"
     )
-    p.add_argument("--rounds", type=int, metavar="N", help="rounds (default: 5; learn and console: 6)")
-    p.add_argument("--seconds", type=float, metavar="S", help="seconds per turn (default: 0.5; learn and console: 3)")
-    p.add_argument("--out", metavar="FILE", help="write the result as JSON")
+    p.add_argument("--rounds", type=count(), metavar="N", help="rounds (default: 5; learn and console: 6)")
+    p.add_argument(
+        "--seconds", type=amount(0.001), metavar="S", help="seconds per turn (default: 0.5; learn and console: 3)"
+    )
+    p.add_argument("--out", type=out_file, metavar="FILE", help="write the result as JSON")
     p.add_argument("--quiet", action="store_true", help="do not report progress")
-    p.add_argument("--log-every", type=float, metavar="S", help=LOG_EVERY_HELP)
+    p.add_argument("--log-every", type=amount(0.001), metavar="S", help=LOG_EVERY_HELP)
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
     known = MICRO | PEERS
@@ -79,14 +81,10 @@ def main(argv: list[str]) -> int:
         raise ConfigError(f"bench {args.what} does not take --only", f"these do: {', '.join(MICRO)}")
     if args.train_minutes and args.what != "gpu":
         raise ConfigError(f"bench {args.what} does not take --train-minutes", "only bench gpu does")
-    if not 0 <= args.train_minutes < float("inf"):
-        raise ConfigError(f"--train-minutes must be 0 or more, got {args.train_minutes:g}")
     if args.machines and args.what != "gpu":
         raise ConfigError(f"bench {args.what} does not take --machines", "only bench gpu does")
     args.rounds = args.rounds if args.rounds is not None else (5 if args.what in MICRO else 6)
     args.seconds = args.seconds if args.seconds is not None else (0.5 if args.what in MICRO else 3.0)
-    if args.rounds < 1 or args.seconds <= 0:
-        raise ConfigError("--rounds must be at least 1 and --seconds over 0")
     if args.what == "learn":
         from dqnitro.lab.where import where
 
@@ -173,30 +171,35 @@ def numbers(option: str, text: str) -> list[int]:
         found = [int(t) for t in text.split(",")]
     except ValueError:
         found = []
-    if not found or min(found) < 1:
-        raise ConfigError(f"{option} must be numbers like 1,2, got {text!r}")
+    if not found or min(found) < 1 or max(found) > 2**20:
+        raise ConfigError(f"{option} must be numbers like 1,2, each at most {2**20:,}, got {shown(text)}")
     return found
 
 
-def bench_gpu(args: Any, options: Any) -> dict[str, Any]:
+def atari(name: str) -> str:
+    """The game that a name in --games means."""
     from dqnitro.envs import atari_game
+
+    if (game := atari_game(name)) is None:
+        raise ConfigError(f"--games {shown(name)}: not an Atari game", "`dqnitro games` lists them")
+    return game
+
+
+def bench_gpu(args: Any, options: Any) -> dict[str, Any]:
     from dqnitro.lab.bench import gpu as bench
 
     wanted = [g.strip() for g in args.games.split(",")] if args.games else bench.TWENTY
-    games = [atari_game(g) for g in wanted]
-    for given, game in zip(wanted, games, strict=True):
-        if game is None:
-            raise ConfigError(f"--games {given}: not an Atari game", "`dqnitro games` lists them")
+    games = [atari(g) for g in wanted]
     counts = numbers("--machines", args.machines) if args.machines else bench.MACHINES
-    trained = [g for g in games if g] if args.games else ["pong"]
+    trained = games if args.games else ["pong"]
     training = {"train_minutes": args.train_minutes}
-    return bench.bench(options, [g for g in games if g], counts, training=training, trained=trained)
+    return bench.bench(options, games, counts, training=training, trained=trained)
 
 
 def bench_console(args: Any) -> dict[str, Any]:
     from dqnitro.lab.bench import console as bench
 
-    games = [g.strip() for g in args.games.split(",")] if args.games else bench.GAMES
+    games = [atari(g.strip()) for g in args.games.split(",")] if args.games else bench.GAMES
     threads = numbers("--threads", args.threads)
     return bench.bench_console(games, threads, args.seconds, args.rounds, progress=args.progress.say)
 

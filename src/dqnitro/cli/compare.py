@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser
+from dqnitro.cli.flags import Parser, count, out_file
 from dqnitro.cli.tables import finish, number_text, show_table
 from dqnitro.errors import ConfigError
 
@@ -28,17 +28,20 @@ def main(argv: list[str]) -> int:
     p = Parser("compare", "RUN RUN [options]", DESCRIPTION)
     p.add_argument("left", metavar="RUN", help="the folder of a run, or several separated by commas")
     p.add_argument("right", metavar="RUN", help="the other side")
-    p.add_argument("--window", nargs=2, metavar=("FROM", "TO"), help="compare games that ended between these steps")
-    p.add_argument("--out", metavar="FILE", help="write the result as JSON")
+    p.add_argument(
+        "--window",
+        nargs=2,
+        type=count(0, 10**12),
+        metavar=("FROM", "TO"),
+        help="compare games that ended between these steps",
+    )
+    p.add_argument("--out", type=out_file, metavar="FILE", help="write the result as JSON")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
     window = None
     if args.window:
-        try:
-            window = (float(args.window[0]), float(args.window[1]))
-        except ValueError:
-            raise ConfigError(f"--window takes two step counts, got {' '.join(args.window)!r}") from None
-        if not 0 <= window[0] < window[1]:
+        window = (float(args.window[0]), float(args.window[1]))
+        if not window[0] < window[1]:
             raise ConfigError(f"--window needs FROM below TO, got {window[0]:g} to {window[1]:g}")
     from dqnitro.lab.compare import compare_runs
 

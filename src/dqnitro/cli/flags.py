@@ -10,12 +10,16 @@ import argparse
 import dataclasses
 import difflib
 import math
+import pathlib
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from dqnitro.config import CHOICES, FIELDS, Config, nearest
+from dqnitro.config import CHOICES, FIELDS, Config, Range, nearest, shown
 from dqnitro.errors import ConfigError
+from dqnitro.files import check_writable
+from dqnitro.parsing import real, whole
 
 # Shorter names for what is typed most often.
 SHORT = {"max_minutes": "minutes", "max_steps": "steps", "stop_at_score": "stop-at"}
@@ -81,6 +85,11 @@ class Parser(argparse.ArgumentParser):
             self._action_groups = shown
 
     def error(self, message: str) -> NoReturn:
+        # "argument --minutes/--max-minutes: must be ..." becomes "--minutes must be ..."
+        if found := re.match(r"argument (-[^:/ ]*)[^: ]*: (must|expected) ", message):
+            message = f"{found[1]}{':' * (found[2] == 'expected')} {message[found.start(2) :]}"
+        if "; hint: " in message:
+            raise ConfigError(message)
         raise ConfigError(message, f"`{self.prog} --help` lists the options")
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
@@ -123,15 +132,40 @@ def flag_name(field: str) -> str:
     return "--" + SHORT.get(field, field).replace("_", "-")
 
 
-def _number(kind: type) -> Any:
-    def convert(text: str) -> Any:
-        try:
-            # 1e6 and 1_000_000 are how people write step counts.
-            return int(text) if kind is int and "." not in text and "e" not in text.lower() else kind(float(text))
-        except (ValueError, OverflowError):
-            raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+@dataclasses.dataclass(frozen=True)
+class Number:
+    """The type of an option that is a number: whole or not, and in a range. (The range of a setting is in `Config`.)"""
 
-    return convert
+    whole: bool
+    low: float = -math.inf
+    high: float = math.inf
+
+    def __call__(self, text: str) -> Any:
+        value = whole(text) if self.whole else real(text)
+        if value is None:
+            raise argparse.ArgumentTypeError(f"expected a {'whole ' * self.whole}number, got {shown(text)}")
+        if what := Range(self.low, self.high).wrong(value):
+            raise argparse.ArgumentTypeError(what)
+        return value
+
+
+def count(low: int = 1, high: int = 10**9) -> Number:
+    """A whole number in a range."""
+    return Number(True, low, high)
+
+
+def amount(low: float = 0.0, high: float = 1e9) -> Number:
+    """A finite number in a range."""
+    return Number(False, low, high)
+
+
+def out_file(text: str) -> str:
+    """The type of an option that names a file to write: noticed at once, not after minutes of measuring."""
+    try:
+        check_writable(pathlib.Path(text))
+    except ConfigError as e:
+        raise argparse.ArgumentTypeError(f"must name a file that can be written: {e}") from e
+    return text
 
 
 def add_config_flags(parser: Parser, leave_out: Sequence[str] = ()) -> None:
@@ -155,7 +189,7 @@ def _add_flag(group: argparse._ActionsContainer, name: str) -> None:
     if isinstance(default, bool):
         kw["action"] = argparse.BooleanOptionalAction
     elif isinstance(default, int | float):
-        kw |= {"type": _number(type(default)), "metavar": "N" if isinstance(default, int) else "X"}
+        kw |= {"type": Number(isinstance(default, int)), "metavar": "N" if isinstance(default, int) else "X"}
     else:
         kw |= {"choices": CHOICES.get(name), "metavar": None if name in CHOICES else name.upper()}
     if name not in FIRST:

@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser
+from dqnitro.cli.flags import Parser, count
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -27,12 +27,14 @@ def main(argv: list[str]) -> int:
     p = Parser("games", "[options]", DESCRIPTION)
     p.add_argument("--check", action="store_true", help="play every game in ale-py as well and compare everything")
     p.add_argument("--games", metavar="A,B", help="only these games (default: all)")
-    p.add_argument("--frames", type=int, default=3000, metavar="N", help="frames per game for --check (default: 3000)")
-    p.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the random actions (default: 0)")
+    p.add_argument(
+        "--frames", type=count(), default=3000, metavar="N", help="frames per game for --check (default: 3000)"
+    )
+    p.add_argument(
+        "--seed", type=count(0, 2**31 - 1), default=0, metavar="S", help="seed of the random actions (default: 0)"
+    )
     p.add_argument("--json", action="store_true", help="print as JSON")
     args = p.parse(argv)
-    if args.frames < 1 or args.seed < 0:
-        raise ConfigError("--frames must be at least 1 and --seed at least 0")
     names = _chosen(args.games)
     return _check(names, args) if args.check else _list(names, args.json)
 

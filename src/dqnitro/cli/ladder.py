@@ -8,6 +8,7 @@ from typing import Any
 
 from dqnitro.cli import tables as t
 from dqnitro.cli.flags import Parser
+from dqnitro.files import check_writable
 
 DESCRIPTION = """\
 Climb from the textbook DQN to the fastest one, one named change at a time, and measure what each buys here.
@@ -54,13 +55,14 @@ def main(argv: list[str]) -> int:
     from dqnitro.read_run import run_folders
 
     solved = [read_solved(run) for path in args.solved for run in run_folders(pathlib.Path(path))]
+    out = pathlib.Path(args.out) if args.out else default_path("ladder", args.game, pathlib.Path("ladders"))
+    check_writable(out)
     t.say_where(args)
     with t.Reports(f"ladder {args.game}", args) as progress:
         result = climb_ladder(
             args.game, t.names_of(args.rungs), same_learning=args.same_learning, solved=solved,
             **t.race_options(args, progress),
         )  # fmt: skip
-    out = pathlib.Path(args.out) if args.out else default_path("ladder", result["game"], pathlib.Path("ladders"))
     return t.finish(result, out, args.json, show)
 
 

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser
+from dqnitro.cli.flags import Parser, amount, count
 from dqnitro.cli.training import afterwards, write_page
 from dqnitro.seeds.folder import SeedsFolder
 from dqnitro.seeds.launcher import stop_with_parent
@@ -23,9 +23,9 @@ def command(folder: pathlib.Path, seed: int, *options: str) -> list[str]:
 def main(argv: list[str]) -> int:
     p = Parser(NAME, "FOLDER SEED [options]", "One seed of `dqnitro train --seeds`: started or continued.")
     p.add_argument("folder")
-    p.add_argument("seed", type=int)
-    p.add_argument("--minutes", type=float, default=0.0)
-    p.add_argument("--eval-games", type=int, default=30)
+    p.add_argument("seed", type=count(0, 2**31 - 1))
+    p.add_argument("--minutes", type=amount(), default=0.0)
+    p.add_argument("--eval-games", type=count(0), default=30)
     p.add_argument("--no-video", action="store_true")
     p.add_argument("--trust", action="store_true")
     args = p.parse(argv)

@@ -7,7 +7,7 @@ import pathlib
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, note
+from dqnitro.cli.flags import Parser, amount, count, note, out_file
 from dqnitro.cli.training import truncated_text
 from dqnitro.cli.wording import fresh_text
 from dqnitro.errors import ConfigError
@@ -30,31 +30,27 @@ Exit codes: 0 done, 2 bad input.
 def main(argv: list[str]) -> int:
     p = Parser("play", "RUN [options]", DESCRIPTION)
     p.add_argument("run", help="the folder of a run")
-    p.add_argument("--games", type=int, default=0, metavar="N", help="score over N fresh games")
+    p.add_argument("--games", type=count(0), default=0, metavar="N", help="score over N fresh games")
     p.add_argument(
         "--envs", metavar="BACKEND", default="", help="with --games: the environment backend (ale, console, ...)"
     )
     p.add_argument(
-        "--idle-frames", type=int, default=7_200, metavar="N",
+        "--idle-frames", type=count(0), default=7_200, metavar="N",
         help="with --games: truncate a game after N frames without a reward (default: 7200, two minutes; 0: never)",
     )  # fmt: skip
     p.add_argument("--watch", action="store_true", help="show one game in this terminal, in colour")
-    p.add_argument("--video", metavar="FILE", help="record one game (default without --games: RUN/game.mp4)")
-    p.add_argument("--epsilon", type=float, default=0.01, metavar="X", help="chance of a random action (default: 0.01)")
-    p.add_argument("--seed", type=int, default=0, metavar="N", help="which fresh games (default: 0)")
+    p.add_argument(
+        "--video", type=out_file, metavar="FILE", help="record one game (default without --games: RUN/game.mp4)"
+    )
+    p.add_argument(
+        "--epsilon", type=amount(0, 1), default=0.01, metavar="X", help="chance of a random action (default: 0.01)"
+    )
+    p.add_argument("--seed", type=count(0, 2**31 - 1), default=0, metavar="N", help="which fresh games (default: 0)")
     p.add_argument("--trust", action="store_true", help="import the module of the run's environment (module:Id)")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
-    if args.games < 0:
-        raise ConfigError(f"--games must be at least 0, got {args.games}")
-    if args.idle_frames < 0:
-        raise ConfigError(f"--idle-frames must be at least 0, got {args.idle_frames}", "0 means never")
-    if not 0 <= args.epsilon <= 1:
-        raise ConfigError(f"--epsilon must be between 0 and 1, got {args.epsilon}")
     if args.envs and not args.games:
         raise ConfigError("--envs can only be used for scoring", "add --games N")
-    if args.seed < 0:
-        raise ConfigError(f"--seed must be at least 0, got {args.seed}")
     run = pathlib.Path(args.run)
     if args.watch and not sys.stdout.isatty():
         raise ConfigError("--watch needs a terminal", "--video FILE records instead")

@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note, out_file
 from dqnitro.cli.progress import Progress
 from dqnitro.cli.tables import store_and_show
 from dqnitro.errors import ConfigError
@@ -34,9 +34,12 @@ def main(argv: list[str]) -> int:
     p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
     p.add_argument("--also", action="append", default=[], metavar="RUNG", help="add a rung to the recipe")
     p.add_argument(
-        "--trace", metavar="FILE", help="write the trace to this file (default: profile-GAME-RECIPE.json.gz)"
+        "--trace",
+        type=out_file,
+        metavar="FILE",
+        help="write the trace to this file (default: profile-GAME-RECIPE.json.gz)",
     )
-    p.add_argument("--out", metavar="FILE", help="write the result as JSON")
+    p.add_argument("--out", type=out_file, metavar="FILE", help="write the result as JSON")
     p.add_argument("--quiet", action="store_true", help="do not report progress")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     add_config_flags(p)

@@ -7,8 +7,9 @@ import pathlib
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser
+from dqnitro.cli.flags import Parser, out_file
 from dqnitro.errors import ConfigError
+from dqnitro.files import check_writable
 
 DESCRIPTION = """\
 Write a page: one HTML file that opens anywhere, without a network.
@@ -29,7 +30,7 @@ Exit codes: 0 done, 2 bad input.
 def main(argv: list[str]) -> int:
     p = Parser("report", "RUN|RESULT.json ... [options]", DESCRIPTION)
     p.add_argument("sources", nargs="+", metavar="RUN|RESULT.json", help="run folders and result files")
-    p.add_argument("--out", metavar="FILE", help="write the page to this file")
+    p.add_argument("--out", type=out_file, metavar="FILE", help="write the page to this file")
     p.add_argument("--json", action="store_true", help="print the path of the page and the headline numbers as JSON")
     args = p.parse(argv)
     from dqnitro.report.read_result import read_sources
@@ -37,8 +38,7 @@ def main(argv: list[str]) -> int:
     sources = [pathlib.Path(s) for s in args.sources]
     runs, results = read_sources(sources)
     out = pathlib.Path(args.out) if args.out else _place(sources)
-    if out.is_dir():
-        raise ConfigError(f"--out {out} is a folder", f"name a file: --out {out / 'page.html'}")
+    check_writable(out)
     _write(out, runs, results)
     if args.json:
         json.dump({"page": str(out), "bytes": out.stat().st_size, **_facts(runs, results)}, sys.stdout, indent=1)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dqnitro.cli import one_seed
 from dqnitro.cli.flags import config_changes, note
 from dqnitro.cli.live import LOG_EVERY_S, Block, json_line
-from dqnitro.cli.training import check_resume, planned
+from dqnitro.cli.training import planned
 from dqnitro.cli.wording import duration
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import SeedsFolder, seed_range
@@ -36,10 +36,6 @@ STATES = {
 
 def train_seeds(args: argparse.Namespace) -> int:
     """Start or continue the seeds of a folder; returns the exit code."""
-    if args.at_once is not None and args.at_once < 1:
-        raise ConfigError(
-            f"--at-once must be at least 1, got {args.at_once}", "leave it out to use what the machine allows"
-        )
     folder, more_minutes = _resumed(args) if args.resume else (_created(args), False)
     todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
     options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
@@ -110,7 +106,6 @@ def _created(args: argparse.Namespace) -> SeedsFolder:
 
 def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
     """The folder, and whether `--minutes` was given: then the time counts from the resume."""
-    check_resume(args)
     if args.seeds is not None:
         raise ConfigError(
             "--seeds cannot be used with --resume", "the folder already names its seeds; start a new one for more"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes
+from dqnitro.cli.flags import Parser, add_config_flags, config_changes, count
 from dqnitro.cli.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
 from dqnitro.errors import ConfigError
-from dqnitro.seeds.folder import seed_range
+from dqnitro.files import check_writable
+from dqnitro.seeds.folder import MOST_SEEDS, seed_range
 
 DESCRIPTION = """\
 Train with several values of one setting, several seeds each: speed, score, and curves over wall clock and steps.
@@ -35,7 +36,7 @@ def make_parser() -> Parser:
     )
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="baseline", help="the recipe for all other settings (default: baseline)")
-    p.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds per value (default: 3)")
+    p.add_argument("--seeds", type=count(1, MOST_SEEDS), default=3, metavar="N", help="seeds per value (default: 3)")
     add_result_flags(p, "write the result to this file (default: sweeps/SETTING-GAME-DATE.json)")
     add_config_flags(p)
     return p
@@ -52,13 +53,14 @@ def main(argv: list[str]) -> int:
     if setting in changes:
         raise ConfigError(f"{args.setting} is swept and also given as an option", "give only one of them")
     seeds = seed_range(changes.pop("seed", 1), args.seeds)
+    out = pathlib.Path(args.out) if args.out else default_path(setting, args.game, pathlib.Path("sweeps"))
+    check_writable(out)
     say_where(args)
     with Reports(f"sweep {args.setting}", args) as progress:
         result = sweep(
             args.game, setting, values, recipe=args.recipe, seeds=seeds, changes=changes,
             say=progress.say,
         )  # fmt: skip
-    out = pathlib.Path(args.out) if args.out else default_path(setting, result["game"], pathlib.Path("sweeps"))
     return finish(result, out, args.json, show)
 
 

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
+from dqnitro.cli.flags import Parser, add_config_flags, amount, config_changes, count, note, out_file
 from dqnitro.cli.progress import PIPE_S, Progress
 from dqnitro.cli.wording import duration
-from dqnitro.errors import ConfigError
 
 if TYPE_CHECKING:
     from dqnitro.intervals import Interval
@@ -112,27 +111,25 @@ def finish(
 
 def add_result_flags(p: Parser, out: str = "write the result as JSON") -> None:
     """Where a result goes, for commands that measure for minutes."""
-    p.add_argument("--out", metavar="FILE", help=out)
+    p.add_argument("--out", type=out_file, metavar="FILE", help=out)
     p.add_argument("--quiet", action="store_true", help="do not report progress")
-    p.add_argument("--log-every", type=float, metavar="S", help=LOG_EVERY_HELP)
+    p.add_argument("--log-every", type=amount(0.001), metavar="S", help=LOG_EVERY_HELP)
     p.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def add_race_flags(p: Parser, out: str = "write the result as JSON") -> None:
     """How long contenders take turns, where the result goes, and all settings that do not end a run."""
     p.add_argument(
-        "--minutes", type=float, default=8.0, metavar="M", help="time limit for everything (default: 8; 0: none)"
+        "--minutes", type=amount(), default=8.0, metavar="M", help="time limit for everything (default: 8; 0: none)"
     )
-    p.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds, if time allows (default: 10)")
-    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds per turn (default: 1)")
+    p.add_argument("--rounds", type=count(), default=10, metavar="N", help="rounds, if time allows (default: 10)")
+    p.add_argument("--seconds", type=amount(0.001), default=1.0, metavar="S", help="seconds per turn (default: 1)")
     add_result_flags(p, out)
     add_config_flags(p, leave_out=("max_minutes", "max_steps", "stop_at_score"))
 
 
 def parse_race(p: Parser, argv: list[str]) -> argparse.Namespace:
-    args = p.parse(argv)
-    check_turns(args.rounds, args.seconds, args.minutes)
-    return args
+    return p.parse(argv)
 
 
 def race_options(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
@@ -141,15 +138,6 @@ def race_options(args: argparse.Namespace, progress: Progress) -> dict[str, Any]
         "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
         "say": progress.say,
     }  # fmt: skip
-
-
-def check_turns(rounds: int, seconds: float, minutes: float) -> None:
-    if rounds < 1:
-        raise ConfigError(f"--rounds must be at least 1, got {rounds}", "3 or more give an interval")
-    if not seconds > 0:
-        raise ConfigError(f"--seconds must be over 0, got {seconds:g}", "1 is a good value")
-    if minutes < 0:
-        raise ConfigError(f"--minutes must be at least 0, got {minutes:g}", "0 means no limit")
 
 
 class Reports(Progress):

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note
+from dqnitro.cli.flags import Parser, add_config_flags, amount, config_changes, count, note
 from dqnitro.cli.live import json_line, make_sinks, speed_text
 from dqnitro.cli.training import afterwards, check_resume, planned, truncated_text, write_page
 from dqnitro.cli.wall_clock import Compiling, WallClock, clock_text
 from dqnitro.cli.wording import duration, fresh_text
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.seeds.folder import is_seeds
+from dqnitro.seeds.folder import MOST_SEEDS, is_seeds
 
 DESCRIPTION = """\
 Train an agent until it is solved, a limit is reached, or Ctrl-C (which saves first).
@@ -44,7 +44,7 @@ With --seeds a seed that fails does not stop the others; its exit code is return
 def make_parser() -> Parser:
     p = Parser("train", "GAME|ENV_ID [options]", DESCRIPTION)
     p.add_argument("game", nargs="?", help="Atari game or Gymnasium id")
-    p.add_argument("--recipe", default="auto", help="auto, fast, baseline, classic, strong (default: auto)")
+    p.add_argument("--recipe", help="auto, fast, baseline, classic, strong (default: auto)")
     p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
     p.add_argument("--also", action="append", default=[], metavar="RUNG", help="add a rung to the recipe")
     p.add_argument("--resume", metavar="RUN", help="continue a stored run")
@@ -52,23 +52,28 @@ def make_parser() -> Parser:
         "--trust", action="store_true", help="with --resume: import the module of the run's environment (module:Id)"
     )
     p.add_argument("--run-dir", metavar="DIR", help="where the run is stored (default: runs/GAME-RECIPE-...)")
-    p.add_argument("--seeds", type=int, metavar="N", help="train N seeds, counted from --seed, each in its own process")
+    p.add_argument(
+        "--seeds",
+        type=count(1, MOST_SEEDS),
+        metavar="N",
+        help="train N seeds, counted from --seed, each in its own process",
+    )
     p.add_argument(
         "--at-once",
-        type=int,
+        type=count(),
         metavar="N",
         help="with --seeds: how many run in parallel (default: as many as cores and memory allow)",
     )
     p.add_argument("--no-video", action="store_true", help="do not record a video of a game at the end")
     p.add_argument(
         "--eval-games",
-        type=int,
+        type=count(0),
         default=30,
         metavar="N",
         help="once solved, score the agent over N fresh games (default: 30)",
     )
     p.add_argument(
-        "--log-every", type=float, metavar="S",
+        "--log-every", type=amount(0.001), metavar="S",
         help="seconds between lines of progress where there is no terminal, and with --json-lines (default: 60)",
     )  # fmt: skip
     p.add_argument("--quiet", action="store_true", help="show no progress, only the result")
@@ -82,12 +87,11 @@ def make_parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
-    if args.eval_games < 0:
-        raise ConfigError(f"--eval-games must be at least 0, got {args.eval_games}")
-    if args.log_every is not None and not args.log_every > 0:
-        raise ConfigError(f"--log-every must be over 0, got {args.log_every:g}", "--quiet shows no progress at all")
     if args.json and args.json_lines:
         raise ConfigError("--json and --json-lines were both given", "--json-lines ends with the result, too")
+    if args.resume:
+        check_resume(args)
+    args.recipe = args.recipe or "auto"
     if args.seeds is not None or (args.resume and is_seeds(pathlib.Path(args.resume))):
         from dqnitro.cli.seeds import train_seeds
 
@@ -169,14 +173,11 @@ def _shown(
 
 
 def _resume(args: argparse.Namespace, clock: WallClock, compiling: Compiling) -> Any:
-    from dqnitro.planning import check_runner
     from dqnitro.play import load_config
     from dqnitro.session import resume
 
-    check_resume(args)
     run_dir = pathlib.Path(args.resume)
     config = load_config(run_dir, args.trust)
-    check_runner(config)
     note(f"{config.env_id}: resuming {run_dir}")
     changes = config_changes(args)
     if args.json_lines:

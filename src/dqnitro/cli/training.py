@@ -32,8 +32,9 @@ def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
 def check_resume(args: argparse.Namespace) -> None:
     if args.game:
         raise ConfigError(f"--resume already names the game, got {args.game!r} as well", "give only one of them")
-    if args.without or args.also or args.run_dir:
-        raise ConfigError("--without, --also and --run-dir cannot be used with --resume", "start a new run instead")
+    given = [f"--{name.replace('_', '-')}" for name in ("recipe", "without", "also", "run_dir") if getattr(args, name)]
+    if given:
+        raise ConfigError(f"{' and '.join(given)} cannot be used with --resume", "start a new run instead")
 
 
 def afterwards(result: Any, eval_games: int, film: bool, quiet: bool = False) -> dict[str, Any]:

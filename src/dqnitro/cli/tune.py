@@ -7,11 +7,10 @@ import pathlib
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser
+from dqnitro.cli.flags import Parser, amount, count
 from dqnitro.cli.tables import (
     Reports,
     add_result_flags,
-    check_turns,
     finish,
     names_of,
     number_text,
@@ -45,10 +44,10 @@ def make_parser() -> Parser:
     p.add_argument("game", nargs="?", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", metavar="A,B", help="recipes to tune (default: auto,fast)")
     p.add_argument(
-        "--minutes", type=float, default=10.0, metavar="M", help="time limit for everything (default: 10; 0: none)"
+        "--minutes", type=amount(), default=10.0, metavar="M", help="time limit for everything (default: 10; 0: none)"
     )
-    p.add_argument("--rounds", type=int, default=8, metavar="N", help="rounds, if time allows (default: 8)")
-    p.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds per turn (default: 1)")
+    p.add_argument("--rounds", type=count(), default=8, metavar="N", help="rounds, if time allows (default: 8)")
+    p.add_argument("--seconds", type=amount(0.001), default=1.0, metavar="S", help="seconds per turn (default: 1)")
     p.add_argument("--dry-run", action="store_true", help="measure and show, but keep nothing")
     p.add_argument("--forget", action="store_true", help="forget what was found on this machine")
     add_result_flags(p)
@@ -59,7 +58,6 @@ def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     if args.forget:
         return _forget(args.json)
-    check_turns(args.rounds, args.seconds, args.minutes)
     from dqnitro import tuned
     from dqnitro.lab.tune import FEWEST_ROUNDS, tune
 

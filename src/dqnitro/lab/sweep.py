@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dqnitro.config import CHOICES, FIELDS, Config, nearest
+from dqnitro.config import CHOICES, FIELDS, RANGES, Config, nearest, shown
 from dqnitro.errors import ConfigError, DivergedError, UserError
 from dqnitro.events import NullSink, Snapshot
 from dqnitro.intervals import mean_interval, rate_interval
@@ -13,6 +13,7 @@ from dqnitro.lab.interleave import threads_put_back
 from dqnitro.lab.store import header
 from dqnitro.lab.where import lab_plan
 from dqnitro.ladder import fitted
+from dqnitro.parsing import real, whole
 
 # The settings swept in the book and the notes, by short names, with their values (and some around them).
 SHORT = {"envs": "n_envs", "steps": "steps_per_update", "batch": "batch_size", "stack": "frame_stack"}
@@ -78,13 +79,12 @@ def parse_value(field: str, text: str) -> Any:
             raise ConfigError(f"{field} is on or off, got {text!r}")
         return words[text.lower()]
     if want in (int, float):
-        try:
-            value = float(text.replace("_", ""))
-        except ValueError:
-            raise ConfigError(f"{field}: expected a number, got {text!r}") from None
-        if want is int and value != int(value):
-            raise ConfigError(f"{field}: expected a whole number, got {text!r}")
-        return want(value)
+        value = whole(text) if want is int else real(text)
+        if value is None:
+            raise ConfigError(f"{field}: expected a {'whole ' * (want is int)}number, got {shown(text)}")
+        if what := RANGES[field].wrong(value):
+            raise ConfigError(f"{field} {what}", f"the default is {shown(FIELDS[field].default)}")
+        return value
     return text
 
 

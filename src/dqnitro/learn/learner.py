@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.envs.base import EnvSpec
-from dqnitro.errors import DivergedError
+from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.actors import CopiedNetwork, SameNetwork
 from dqnitro.learn.transforms import UpdateParts, wrap
 
@@ -165,10 +166,27 @@ def build_network(config: Config, spec: EnvSpec) -> nn.Module:
     """The network of a config, on the CPU, with fresh weights."""
     kind = config.network if spec.is_image else "vector"
     impala = dqn.Impala(config.impala_width, config.impala_norm == "layer")
-    network = dqn.make_network(spec.obs_shape, kind, config.hidden_units, head_spec(config, spec), impala)
+    head = head_spec(config, spec)
+    make = functools.partial(dqn.make_network, spec.obs_shape, kind, config.hidden_units, head, impala)
+    _check_memory(make)
+    network = make()
     if config.init == "kaiming":
         dqn.kaiming(network)
     return network
+
+
+def _check_memory(make: Callable[[], nn.Module]) -> None:
+    """Refuse a network that does not fit before its memory is asked for: the kernel may end the process instead."""
+    import psutil
+
+    with torch.device("meta"):  # shapes without memory
+        needed = sum(4 * p.numel() for p in make().parameters())
+    free = psutil.virtual_memory().available
+    if needed > free:
+        raise ConfigError(
+            f"the network's weights need {needed / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free",
+            "lower --hidden-units, --screen-size or --atoms",
+        )
 
 
 class Learner:

@@ -16,19 +16,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dqnitro.config import AT_MOST, Config
+from dqnitro.config import RANGES, Config, Range
 from dqnitro.errors import CheckpointError, ConfigError
 
 FILE = "seeds.json"
+MOST_SEEDS = 10_000
 
 
 def seed_range(first: int, count: int) -> range:
     """`count` seeds starting with `first`; ConfigError if that is not possible."""
-    if count < 1:
-        raise ConfigError(f"--seeds must be at least 1, got {count}", "3 or more give an interval")
-    if first + count - 1 > AT_MOST["seed"]:
+    if what := Range(1, MOST_SEEDS).wrong(count):
+        raise ConfigError(f"--seeds {what}", "3 or more give an interval")
+    if what := RANGES["seed"].wrong(first):
+        raise ConfigError(f"seed {what}")
+    if RANGES["seed"].wrong(first + count - 1):
         raise ConfigError(
-            f"seeds {first} to {first + count - 1} exceed {AT_MOST['seed']:g}", "start with a smaller --seed"
+            f"seeds {first} to {first + count - 1} exceed {RANGES['seed'].high}", "start with a smaller --seed"
         )
     return range(first, first + count)
 
@@ -53,15 +56,15 @@ class SeedsFolder:
     def create(
         path: pathlib.Path, config: Config, seeds: Sequence[int], recipe: str, rungs: Sequence[str], at_once: int
     ) -> SeedsFolder:
-        from dqnitro.files import now_text, sealed, write_json
+        from dqnitro.files import now_text, sealed, short, write_json
         from dqnitro.host import provenance
 
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise ConfigError(
-                f"{path} is not empty", f"continue it with --resume {path}, or give a new name with --run-dir"
-            )
         origin = provenance()
         try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise ConfigError(
+                    f"{path} is not empty", f"continue it with --resume {path}, or give a new name with --run-dir"
+                )
             path.mkdir(parents=True, exist_ok=True)
             write_json(
                 path / FILE,
@@ -72,7 +75,7 @@ class SeedsFolder:
             )  # fmt: skip
         except OSError as e:
             raise ConfigError(
-                f"cannot write the folder {path} ({e.strerror})", "give another one with --run-dir"
+                f"cannot write the folder {short(path)} ({e.strerror})", "give another one with --run-dir"
             ) from e
         return SeedsFolder(path, config, tuple(seeds), recipe, tuple(rungs), at_once, origin["command"])
 
