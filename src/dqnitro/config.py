@@ -248,9 +248,9 @@ def _check_type(name: str, value: Any, default: Any) -> None:
         ok = isinstance(value, int | float) and not isinstance(value, bool)
     if not ok:
         raise ConfigError(f"{name} must be of type {want.__name__}, got {shown(value)} ({type(value).__name__})")
-    if want is tuple and not all(isinstance(v, str) for v in value):
+    if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
         raise ConfigError(f"{name} must be a tuple of names, got {shown(value)}")
-    if want is str and (not value.isprintable() or len(value) > MAX_NAME):
+    if isinstance(value, str) and (not value.isprintable() or len(value) > MAX_NAME):
         raise ConfigError(f"{name} must be a name of at most {MAX_NAME} characters, got {shown(value)}")
 
 
