@@ -13,11 +13,15 @@ array is used again only when the caller holds neither it nor a view of it; so a
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import weakref
 from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from gymnasium.error import ClosedEnvironmentError
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -30,7 +34,7 @@ from .vector.arrays import Tasks
 from .vector.batch import Batch, Buffers, Serial
 from .vector.joystick import from_stick
 from .vector.memory import (
-    check_state,
+    checked,
     keeps_screens,
     make_memory,
     make_scratch,
@@ -40,10 +44,32 @@ from .vector.memory import (
     saved,
     some,
 )
-from .vector.options import VecOptions, chosen_of, pixels, seeds_of
+from .vector.options import (
+    LONG_NOOPS,
+    MOST_ENVS,
+    MOST_THREADS,
+    VecOptions,
+    check_whole,
+    chosen_of,
+    continuous_of,
+    discrete_of,
+    pixels,
+    seeds_of,
+)
+from .vector.state_check import last_ids_of, waiting_of
 from .vector.thread_pool import ThreadPool
 
 Todo = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # commands, seeds, actions, strengths
+
+
+class _Threads:
+    """Held by all environments that share a pool. When the last of them is gone without `close`, its threads end.
+
+    (The threads hold the pool, so the pool itself is never collected.)
+    """
+
+    def __init__(self, pool: ThreadPool | Serial) -> None:
+        weakref.finalize(self, pool.close)
 
 
 class AtariVec(VectorEnv):
@@ -87,6 +113,10 @@ class AtariVec(VectorEnv):
     ) -> None:
         options = VecOptions.among(locals())
         options.check(num_envs, batch_size)
+        check_whole("num_threads", num_threads, 0, MOST_THREADS, "0: one for each core")
+        check_whole("thread_affinity_offset", thread_affinity_offset, -1, 2**20, "-1: threads are not pinned")
+        if not isinstance(game, str):
+            raise TypeError(f"game must be a name such as 'pong', got {game!r}")
         self.game = game_table.game(game)
         self.num_envs, self.batch_size = num_envs, batch_size or num_envs
         self.autoreset_mode = AutoresetMode(autoreset_mode)
@@ -110,8 +140,10 @@ class AtariVec(VectorEnv):
             )  # each thread has one, and the caller
         ]
         self._first_core = thread_affinity_offset
+        self._patient = noop_max >= LONG_NOOPS
         # batches under way at a time: no two of them with the same console
         self._pool = self._make_pool(num_envs // self.batch_size + 1)
+        self._threads = _Threads(self._pool)
         self._first_console = 0
         self._forget()
 
@@ -121,12 +153,11 @@ class AtariVec(VectorEnv):
         if CHECKED:
             return Serial(memory, shared, scratch[0])
         arguments = [(tuple(memory), tuple(shared), tuple(each)) for each in scratch]
-        return ThreadPool(worker.work, arguments, slots, self._first_core)
+        return ThreadPool(worker.work, arguments, slots, self._first_core, patient=self._patient)
 
     def _forget(self) -> None:
         """No step is under way and no environment was reset."""
-        n, shape = self.batch_size, self.single_observation_space.shape
-        assert shape is not None
+        n, shape = self.batch_size, self.single_observation_space.shape or ()
         self._in_order, self._all_step = np.arange(n), np.full(n, agent_step.STEP)
         self._no_seeds, self._full_strength = np.zeros(n, np.int64), np.ones(n, np.float32)
         self._reset_next: np.ndarray | None = None  # environments whose next step begins a game, if there are any
@@ -145,14 +176,16 @@ class AtariVec(VectorEnv):
 
         An int seeds environment i with `seed + i`; an array gives each its own; negative or None: unseeded.
         """
+        self._check_open()
         chosen = chosen_of(options, self.num_envs)
+        seeds = seeds_of(seed, len(chosen), first=self._last_ids is None)
         if len(chosen) < self.num_envs:
+            if self.batch_size != self.num_envs:
+                sizes = f"batch_size={self.batch_size}, num_envs={self.num_envs}"
+                raise ValueError(f"partial resets need batch_size == num_envs, got {sizes}. hint: batch_size=0")
             if self._last_ids is None:
                 count = f"{len(chosen)} of {self.num_envs}"
                 raise RuntimeError(f"The first reset() must reset every environment (got {count})")
-            if self.batch_size != self.num_envs:
-                raise RuntimeError("partial resets need batch_size == num_envs")
-        seeds = seeds_of(seed, len(chosen), first=self._last_ids is None)
         self._drop_flight()
         commands = np.full(self.num_envs, agent_step.LOOK, np.int64)
         given = np.zeros(self.num_envs, np.int64)
@@ -161,7 +194,7 @@ class AtariVec(VectorEnv):
         if self.batch_size == self.num_envs:
             ids = np.arange(self.num_envs, dtype=np.int32)
             batch = self._make_batch(ids, self._in_order, 0, (commands, given, self._no_seeds, self._full_strength))
-            self._pool.run(batch)
+            self._run(batch)
             obs, _, _, _, info = self._collect(batch)
         else:
             for k in range(self.num_envs):
@@ -178,7 +211,7 @@ class AtariVec(VectorEnv):
             self.send(actions)
             return self.recv()
         batch = self._batch_of(actions)
-        self._pool.run(batch)
+        self._run(batch)
         return self._collect(batch)
 
     def send(self, actions: np.ndarray, look: np.ndarray | None = None) -> None:
@@ -197,10 +230,12 @@ class AtariVec(VectorEnv):
 
     def recv(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         """The next `batch_size` results, in the order in which they were asked for."""
+        self._check_open()
         if not self._flight:
             raise RuntimeError("recv() without a send(). hint: call send(actions) or reset() first")
         batch = self._flight.popleft()
-        batch.job.wait()
+        with self._all_or_none():
+            batch.job.wait()
         return self._collect(batch)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -216,16 +251,19 @@ class AtariVec(VectorEnv):
         While you look at the results of one group, the threads play what you sent to the others: `send` to all of them,
         then `recv` and `send` in turn. From now on use the groups alone, and reset them first.
         """
+        self._check_open()
+        check_whole("parts", parts, -MOST_ENVS, MOST_ENVS)
         if parts < 1 or self.num_envs % parts or self.batch_size != self.num_envs:
             what = f"{self.num_envs} environments in batches of {self.batch_size}"
             raise ValueError(f"{what} cannot be split into {parts} parts. hint: equal parts, batch_size left at 0")
         self._drop_flight()
         self._pool.close()
         pool, n, made = self._make_pool(parts + 1), self.num_envs // parts, []
+        threads = _Threads(pool)
         for first in range(0, self.num_envs, n):
             group = copy.copy(self)
             group.num_envs = group.batch_size = n
-            group._first_console, group._pool = first, pool
+            group._first_console, group._pool, group._threads = first, pool, threads
             group._memory = some(self._memory, first, n)
             group.observation_space = pixels((n, *(self.single_observation_space.shape or ())))
             group.action_space = batch_space(self.single_action_space, n)
@@ -237,6 +275,7 @@ class AtariVec(VectorEnv):
 
     def get_state(self) -> dict[str, np.ndarray]:
         """Everything that decides how these environments go on; plain arrays, fit for `np.savez`."""
+        self._check_open()
         if self._flight:
             raise RuntimeError("get_state() while a step is under way. hint: call recv() first")
         last = np.empty(0, np.int32) if self._last_ids is None else self._last_ids
@@ -250,48 +289,51 @@ class AtariVec(VectorEnv):
         }
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from a state of an environment with the same game, size and options."""
-        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._shared.options):
-            raise ValueError(
-                f"this state is of {state['game']} with options {state['options'].tolist()}; here is {self.game.name} "
-                f"with {self._shared.options.tolist()}. "
-                "hint: build the environment with the arguments it was saved with"
-            )
-        check_state(self._memory, state)
+        """Go on from a state of an environment with the same game, size and options.
+
+        ValueError if it is of another one or damaged; then nothing has changed.
+        """
+        self._check_open()
+        self._check_origin(state, "hint: build the environment with the arguments it was saved with")
+        waiting = waiting_of(state, self.num_envs, self.batch_size, len(self._shared.action_set))
+        last_ids = last_ids_of(state, self.num_envs, self.batch_size)
+        arrays = checked(self._memory, self._shared, state)
         self._drop_flight()
-        restore(self._memory, state)
-        self._waiting = [(int(i), int(c), int(s), int(a), f) for i, c, s, a, f in state["waiting"].tolist()]
-        self._last_ids = state["last_ids"].astype(np.int32) if len(state["last_ids"]) else None
+        restore(self._memory, arrays)
+        self._waiting, self._last_ids, self._reset_next = waiting, last_ids, None
+
+    def _check_origin(self, state: Mapping[str, Any], hint: str) -> None:
+        """Refuse the state of another game, or with other options."""
+        for key in ("game", "options", "waiting", "last_ids"):
+            if key not in state:
+                raise ValueError(f"{key} is not in the state. hint: give what get_state() returned")
+        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._shared.options):
+            there = f"{str(state['game'])[:40]} with options {np.asarray(state['options']).tolist()}"
+            here = f"{self.game.name} with {self._shared.options.tolist()}"
+            raise ValueError(f"this state is of {there}; here is {here}. {hint}")
 
     def put_state(self, i: int, state: dict[str, np.ndarray]) -> None:
         """Environment `i` goes on from the state of one with `num_envs=1` and otherwise the same arguments."""
+        self._check_open()
         if self._flight:
             raise RuntimeError("put_state() while a step is under way. hint: call recv() first")
-        if str(state["game"]) != self.game.name or not np.array_equal(state["options"], self._shared.options):
-            raise ValueError("this state is of another game or has other options. hint: same arguments but num_envs=1")
-        restore_one(self._memory, i, state)
+        self._check_origin(state, "hint: same arguments but num_envs=1")
+        restore_one(self._memory, self._shared, i, state)
 
     # ---- batches
 
     def _batch_of(self, actions: np.ndarray, look: np.ndarray | None = None) -> Batch:
+        self._check_open()
         if self._last_ids is None:
             raise RuntimeError("send() called before reset(). hint: reset() first")
-        assert isinstance(actions, np.ndarray), f"actions must be a NumPy array, got {type(actions)}"
         n = self.batch_size
         strengths = self._full_strength
         if self.continuous:
-            assert actions.dtype == np.float32, f"actions must be float32, got {actions.dtype}"
-            assert actions.shape == (n, 3), f"{actions.shape=}, {self.batch_size=}"
-            actions, radius = from_stick(actions, self.continuous_action_threshold)
+            actions, radius = from_stick(continuous_of(actions, n), self.continuous_action_threshold)
             strengths = radius.copy()
-        else:
-            assert actions.dtype == np.int64 or actions.dtype == np.int32, f"actions of type {actions.dtype}"
-            assert actions.shape == (n,), f"{actions.shape=}, {self.batch_size=}"
-        actions = actions.astype(np.int64)  # a copy: the caller may change its array while we work
-        if actions.min() < 0 or actions.max() >= len(self._shared.action_set):
-            raise ValueError(
-                f"actions must be in 0..{len(self._shared.action_set) - 1}, got {actions}. hint: see action_space"
-            )
+        actions = discrete_of(actions, n, len(self._shared.action_set))
+        if look is not None and not (isinstance(look, np.ndarray) and look.dtype == np.bool_ and look.shape == (n,)):
+            raise ValueError(f"`look` must be a boolean numpy array of shape {(n,)}")
         # a new game takes as long as some 25 steps: handed out first, it keeps no thread waiting at the end
         order, long, commands = self._in_order, 0, self._all_step
         if look is not None and look.any():
@@ -314,6 +356,27 @@ class AtariVec(VectorEnv):
             np.empty((agent_step.R_SIZE, n), np.int32), np.empty((2, n), np.bool_),
         )  # fmt: skip
         return Batch(obs, final_obs, ids, long, tasks)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClosedEnvironmentError("this AtariVec is closed. hint: make another one")
+
+    @contextlib.contextmanager
+    def _all_or_none(self) -> Iterator[None]:
+        """A batch that ends half-way (Ctrl-C) leaves consoles that have not made the same step: only a reset helps."""
+        try:
+            yield
+        except BaseException:
+            self._flight.clear()
+            self._waiting, self._last_ids = [], None
+            raise
+
+    def _run(self, batch: Batch) -> None:
+        if self._patient:
+            with self._all_or_none():
+                self._pool.run(batch)
+        else:
+            self._pool.run(batch)
 
     def _launch(self) -> None:
         """Start as many whole batches as are waiting."""

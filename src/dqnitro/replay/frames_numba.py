@@ -7,13 +7,14 @@ than the work itself. The reference implementation is `FrameReplay._gather_plain
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from dqnitro.atari.jit.code_cache import kept
 
 STACK = 4  # four bytes are one word, so one write stores a pixel of all four frames
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@kept(nogil=True, error_model="numpy")
 def stacks(
     frames: np.ndarray, age: np.ndarray, env: np.ndarray, position: np.ndarray, ahead: np.ndarray, out: np.ndarray
 ) -> None:
@@ -36,7 +37,7 @@ def stacks(
             words[j] = low | (np.uint32(c[j]) << np.uint32(16)) | (np.uint32(d[j]) << np.uint32(24))
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@kept(nogil=True, error_model="numpy")
 def returns(
     reward: np.ndarray,
     flags: np.ndarray,

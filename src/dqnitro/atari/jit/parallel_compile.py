@@ -50,7 +50,12 @@ def locked(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
     except ImportError:  # this system has no such locks: at worst two processes compile the same
         yield
         return
-    with open(folder / "dqnitro-compile.lock", "w") as file:
+    try:
+        file = open(folder / "dqnitro-compile.lock", "w")  # noqa: SIM115 - closed by the `with` below
+    except OSError:  # a full disk: as without locks
+        yield
+        return
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +31,7 @@ from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from ..chips.layout import ROWS, WORDS
+from . import code_cache
 from .dependencies import closure
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -66,25 +66,9 @@ def _stamp(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _set_stamp(code: Any, stamp: str) -> None:
-    cache_file = getattr(getattr(code, "_cache", None), "_cache_file", None)
-    if cache_file is not None and hasattr(cache_file, "_source_stamp"):
-        cache_file._source_stamp = stamp
-
-
-@functools.cache
-def _say_once(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def _keep(code: Any, function: Any) -> None:
     """Store compiled code in Numba's cache, if a folder for it can be written."""
-    try:
-        code.enable_caching()
-    except RuntimeError:  # neither the source's folder nor the user's cache folder can be written
-        _say_once("dqnitro: no folder to keep compiled code in: every start compiles. hint: set NUMBA_CACHE_DIR")
-        return
-    _set_stamp(code, _stamp(Path(function.__code__.co_filename)))
+    code_cache.keep(code, function, _stamp(Path(function.__code__.co_filename)))
 
 
 _DISPATCHERS: list[Any] = []
@@ -156,11 +140,11 @@ def _prepare(code: Any) -> None:
     _prepared = True
     folder = getattr(code._cache, "cache_path", None)
     if folder is None:
-        _say_once("dqnitro: compiling the console (about a minute) ...")
+        code_cache.say_once("dqnitro: compiling the console (about a minute) ...")
         return
     from .parallel_compile import compile_together
 
-    compile_together(Path(folder), lambda: not _is_cached(code), _say_once)
+    compile_together(Path(folder), lambda: not _is_cached(code), code_cache.say_once)
 
 
 def _unit(function: F) -> F:

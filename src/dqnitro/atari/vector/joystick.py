@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box
 
+MOST_RADIUS = 1000.0  # real sticks end at 1; from here on a paddle's numbers would grow without need
+
 # joystick directions (left/centre/right, down/centre/up, fire) as actions
 STICK = np.array([[[9, 17], [4, 12], [7, 15]], [[5, 13], [0, 1], [2, 10]], [[8, 16], [3, 11], [6, 14]]], np.int32)
 

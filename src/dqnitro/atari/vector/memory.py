@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import mmap
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from . import agent_step, screen_store
 from .arrays import Memory, Scratch, Shared
 from .options import VecOptions
 from .reset_cache import make_start
+from .state_check import check_arrays, check_values
 
 # A frame that is still being drawn when a game begins goes on in the next step, on the console's own screen.
 _UNFINISHED_AT_START = frozenset({"qbert", "entombed"})
@@ -109,27 +112,21 @@ def saved(memory: Memory) -> dict[str, np.ndarray]:
     return {key: rows if key == "rows" else array.copy() for key, array in memory._asdict().items()}
 
 
-def check_state(memory: Memory, state: dict[str, np.ndarray]) -> None:
-    """Refuse what `saved` gave of another number of environments, or in another version."""
-    for key, array in memory._asdict().items():
-        if key not in state:
-            raise ValueError(f"{key} is not in the state. hint: another version saved it; start again with reset()")
-        there, here = state[key].shape, array.shape
-        if key == "rows":  # no more of them than were in use
-            there, here = (there[0], *there[2:]), (here[0], *here[2:])
-        if there != here:
-            raise ValueError(f"{key} has shape {there} in the state, {here} here. hint: is num_envs the same?")
+def checked(memory: Memory, shared: Shared, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What `saved` gave, fit for `restore`; ValueError if it is of other environments, or damaged."""
+    arrays = check_arrays(memory, state)
+    check_values(memory, shared, arrays)
+    return arrays
 
 
-def restore(memory: Memory, state: dict[str, np.ndarray]) -> None:
-    """Put back what `saved` gave."""
+def restore(memory: Memory, state: Mapping[str, np.ndarray]) -> None:
+    """Put back what `checked` found right."""
     for key, array in memory._asdict().items():
         part = array[:, : state[key].shape[1]] if key == "rows" else array
         part[:] = state[key]
 
 
-def restore_one(memory: Memory, i: int, state: dict[str, np.ndarray]) -> None:
+def restore_one(memory: Memory, shared: Shared, i: int, state: Mapping[str, Any]) -> None:
     """Console i from what `saved` gave of a single one."""
     one = some(memory, range(len(memory.state))[i], 1)
-    check_state(one, state)
-    restore(one, state)
+    restore(one, checked(one, shared, state))

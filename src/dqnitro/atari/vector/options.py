@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,7 +14,39 @@ from gymnasium.vector import AutoresetMode
 
 from ..games import game_table, table_language
 from . import agent_step
-from .joystick import stick_space
+from .joystick import MOST_RADIUS, stick_space
+
+MOST_ENVS = 2**20
+MOST_THREADS = 1024
+
+# Arguments that are numbers, and the values that they may have. The ends are far above what is of use: what lies beyond
+# would be a slip, memory that no machine has, or a call that nobody could interrupt (no-ops are played in compiled
+# code).
+WHOLE = {
+    "max_num_frames_per_episode": (0, 2**31 - 1), "img_height": (1, 4096), "img_width": (1, 4096),
+    "stack_num": (1, 1024), "noop_max": (0, 10_000),
+}  # fmt: skip
+REAL = {"repeat_action_probability": (0.0, 1.0), "continuous_action_threshold": (-1e6, 1e6)}
+LONG_NOOPS = 1000  # from here on a batch may take seconds, so the caller waits in Python, where Ctrl-C is noticed
+
+
+class WrongFrameskip(gymnasium.error.Error, ValueError):
+    """ale-py raises Gymnasium's error, other arguments are ValueErrors: this is both."""
+
+
+class WrongActions(ValueError, AssertionError):
+    """Actions that cannot be played. ale-py asserts, so who catches that catches this; `python -O` changes nothing."""
+
+
+def check_whole(name: str, value: Any, low: int, high: int, hint: str = "") -> None:
+    """ValueError unless a value is a whole number in a range."""
+    try:
+        fits = low <= operator.index(value) <= high
+    except TypeError:
+        fits = False
+    if not fits:
+        more = f". hint: {hint}" if hint else ""
+        raise ValueError(f"{name} must be a whole number from {low:,} to {high:,}, got {value!r}{more}")
 
 
 @dataclass(frozen=True)
@@ -45,13 +78,16 @@ class VecOptions:
 
     def check(self, num_envs: int, batch_size: int = 0) -> None:
         """Refuse what no console can play with."""
-        if type(self.frameskip) is not int or self.frameskip <= 0:
-            raise gymnasium.error.Error(f"frameskip must be a positive int, got {self.frameskip!r}. hint: 4 is usual")
-        if num_envs < 1 or self.stack_num < 1 or not 0 <= batch_size <= num_envs:
-            raise ValueError(
-                f"num_envs={num_envs}, stack_num={self.stack_num}, batch_size={batch_size}. "
-                "hint: at least one environment and frame, and a batch of at most num_envs (0: all)"
-            )
+        if type(self.frameskip) is not int or not 1 <= self.frameskip <= 1000:
+            raise WrongFrameskip(f"frameskip must be a positive int (at most 1000), got {self.frameskip!r}. hint: 4")
+        check_whole("num_envs", num_envs, 1, MOST_ENVS)
+        check_whole("batch_size", batch_size, 0, num_envs, "a batch has at most num_envs environments (0: all)")
+        for name, (low, high) in WHOLE.items():
+            check_whole(name, getattr(self, name), low, high)
+        for name, (low, high) in REAL.items():
+            value = getattr(self, name)
+            if isinstance(value, str) or not low <= float(value) <= high:  # NaN is in no range
+                raise ValueError(f"{name} must be from {low:g} to {high:g}, got {value!r}. hint: see ale-py's defaults")
         if AutoresetMode(self.autoreset_mode) == AutoresetMode.DISABLED:
             raise ValueError(
                 f"Invalid autoreset_mode: {self.autoreset_mode}. hint: AutoresetMode.NEXT_STEP or SAME_STEP"
@@ -128,12 +164,52 @@ def chosen_of(options: dict[str, Any] | None, num_envs: int) -> np.ndarray:
     return np.flatnonzero(mask)
 
 
+def discrete_of(actions: Any, n: int, count: int) -> np.ndarray:
+    """Numbers of actions, one for each of n environments, as a new array: the caller may change its own meanwhile."""
+    array = _array(actions)
+    if array.dtype.kind not in "iu":
+        raise WrongActions(f"actions must be whole numbers, got type {array.dtype}. hint: see action_space")
+    if array.shape != (n,):
+        raise WrongActions(f"actions must have shape {(n,)}, one for each environment, got shape {array.shape}")
+    array = array.astype(np.int64)
+    if array.min() < 0 or array.max() >= count:
+        raise WrongActions(f"actions must be in 0..{count - 1}, got {array}. hint: see action_space")
+    return array
+
+
+def continuous_of(actions: Any, n: int) -> np.ndarray:
+    """Rows of (radius, angle, fire) of a stick, one for each of n environments."""
+    array = _array(actions)
+    if array.dtype.kind not in "fiu":
+        raise WrongActions(f"actions must be float32, got {array.dtype}. hint: see action_space")
+    if array.shape != (n, 3):
+        raise WrongActions(f"actions must have shape {(n, 3)}: radius, angle and fire; got shape {array.shape}")
+    array = array.astype(np.float32)
+    if not np.isfinite(array).all() or (np.abs(array[:, 0]) > MOST_RADIUS).any():
+        raise WrongActions(f"actions must be finite, the radius from 0 to 1, got {array}. hint: see action_space")
+    return array
+
+
+def _array(actions: Any) -> np.ndarray:
+    """A NumPy array, a list or tuple, or a torch tensor on any device, as an array."""
+    if isinstance(actions, np.ndarray):
+        return actions
+    if hasattr(actions, "detach"):
+        actions = actions.detach().cpu().numpy()
+    try:
+        return np.asarray(actions)
+    except ValueError as error:  # rows of different lengths
+        raise WrongActions(f"actions must be an array with one shape ({error})") from error
+
+
 def seeds_of(seed: int | np.ndarray | None, n: int, first: bool) -> np.ndarray:
     """One seed for each of n environments. A negative seed goes on unseeded, which the `first` reset cannot do."""
+    if isinstance(seed, int | np.integer) and not -(2**31) <= seed < 2**31:
+        raise TypeError(f"seeds must be integers below 2**31, got {seed!r}")
     if seed is None:
         # never seeded: each console still needs some start, so draw one
         return np.random.default_rng().integers(0, 2**31, n) if first else np.full(n, -1)
-    if isinstance(seed, int):
+    if isinstance(seed, int | np.integer):
         seeds = np.arange(seed, seed + n)
     elif isinstance(seed, np.ndarray):
         if seed.shape != (n,):

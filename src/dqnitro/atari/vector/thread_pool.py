@@ -19,6 +19,7 @@ import numpy as np
 
 from . import work_queue
 
+PATIENT_S = 1e-3  # how often a patient caller looks whether a job is done
 ASK_AGAIN_S = 50e-6  # without a futex: how often a caller that waits looks whether a job is done
 
 
@@ -70,7 +71,10 @@ class ThreadPool:
         slots: int,
         first_core: int = -1,
         native: bool = work_queue.NATIVE,
+        patient: bool = False,
     ) -> None:
+        """`patient`: jobs may take seconds, so the caller waits in Python, where a signal can end the waiting."""
+        self.patient = patient
         self.threads, self.first_core, self.native = len(arguments) - 1, first_core, native
         self._work, self._arguments = work, arguments
         self._control, self._slots = work_queue.make_control(self.threads, slots), slots
@@ -90,6 +94,9 @@ class ThreadPool:
 
     def run(self, batch: Places) -> None:
         """Hand out a batch, with the caller in the place of the last thread, and wait."""
+        if self.patient:
+            self.start(batch).wait()
+            return
         others = min(self.threads, batch.size) - 1
         if others > 0:
             self._ensure()
@@ -115,14 +122,22 @@ class ThreadPool:
             self._gate.release(len(self._started))
             # At the very end of the interpreter a thread cannot come back from compiled code to be joined.
             for thread in [] if sys.is_finalizing() else self._started:
-                thread.join()
+                if thread is not threading.current_thread():  # a collection may end the pool from anywhere
+                    thread.join()
         self._started = []
 
     def _settle(self, job: int) -> None:
         """Wait for a job whose slot is still its own, and let go of what it held."""
         if int(self._control[work_queue.C_PUBLISHED]) - job > self._slots:
             return
-        if self.native:
+        if self.patient:
+            try:
+                while not self.is_done(job):
+                    time.sleep(PATIENT_S)
+            except BaseException:  # Ctrl-C: what no thread has begun is left undone
+                work_queue.abandon(self._control)
+                raise
+        elif self.native:
             work_queue.wait(self._control, job)
         else:
             while not self.is_done(job):

@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from dqnitro.atari.jit.code_cache import kept
 from dqnitro.learn.cpu.bf16_shadow import Bf16Shadow, Bf16Shadows, flat_view
 from dqnitro.learn.cpu.patch_kernels import bf16_to_float, to_bf16
 from dqnitro.learn.cpu.side_thread import SideThread
@@ -27,9 +27,8 @@ _NOTHING = np.float32(1e-32)
 LARGE = 1 << 17  # parameters of a tensor from which on its conversion takes noticeable time
 
 
-def one_pass(f: Any) -> Any:
-    # "contract": a product and a sum in one instruction, which only saves a rounding.
-    return numba.njit(nogil=True, cache=True, error_model="numpy", fastmath={"contract"})(f)
+# "contract": a product and a sum in one instruction, which only saves a rounding.
+one_pass: Any = kept(nogil=True, error_model="numpy", fastmath={"contract"})
 
 
 @one_pass

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
+
+from dqnitro.atari.jit.code_cache import kept
 
 # Odd factors that mix the bits of a hash: 2**64 divided by the golden ratio, and the factor of degski's hash.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -35,8 +36,7 @@ FACTORS = np.random.default_rng(20).integers(1, 2**62, 64, dtype=np.uint64) * np
 LARGEST = 1 << 16  # how many numbers fit into 16 bits
 
 
-def compiled(f: Any) -> Any:
-    return numba.njit(nogil=True, cache=True, error_model="numpy")(f)
+compiled: Any = kept(nogil=True, error_model="numpy")
 
 
 @compiled
