@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
-import os
 import pathlib
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.envs.names import check_trust
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.files import seal_holds
+from dqnitro.files import replacing, seal_holds
 from dqnitro.host import usable_cores
 from dqnitro.intervals import Scored, mean_interval
 from dqnitro.learn.learner import build_network, head_spec
@@ -292,7 +292,7 @@ class VideoWriter:
 
     def __init__(self, path: pathlib.Path, fps: float, stopped: Callable[[], bool] = lambda: False) -> None:
         self._path, self._fps, self._stopped = path, fps, stopped
-        self._tmp = path.with_name(f".{os.getpid()}.{path.name}")
+        self._file = io.BytesIO()  # a disk that is full must not be met inside the encoder, which crashes then
         self._container: Any = None
         self._stream: Any = None
         self._size: tuple[int, ...] = ()  # known with the first frame
@@ -312,14 +312,14 @@ class VideoWriter:
         import av.video.reformatter
 
         scale_x, scale_y = (4, 2) if rgb.shape[1] == 160 else (1, 1)
-        self._container = av.open(str(self._tmp), "w", format="mp4")
+        self._container = av.open(self._file, "w", format="mp4")
         self._reformatter = av.video.reformatter.VideoReformatter()
         self._stream = self._container.add_stream("libx264", rate=round(self._fps))
         self._size = (rgb.shape[1] * scale_x, rgb.shape[0] * scale_y)
         self._stream.width, self._stream.height = self._size
         self._stream.pix_fmt = "yuv420p"
         # Slower presets take up to twice as long to save a tenth, and these files are small anyway.
-        self._stream.options = {"crf": "23", "preset": "ultrafast", "movflags": "+faststart"}
+        self._stream.options = {"crf": "23", "preset": "ultrafast"}
 
     def _encode(self, rgb: np.ndarray) -> None:
         import av
@@ -350,10 +350,9 @@ class VideoWriter:
         finally:
             if container is not None:
                 container.close()
-                if stopped:
-                    self._tmp.unlink(missing_ok=True)
-                else:
-                    self._tmp.replace(self._path)
+        if container is not None and not stopped:
+            with replacing(self._path) as tmp:
+                tmp.write_bytes(self._file.getbuffer())
 
 
 def show(

@@ -12,7 +12,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from dqnitro.cli.flags import Parser, note
+from dqnitro.cli.flags import Parser, count, note
 from dqnitro.errors import ConfigError
 from dqnitro.report.run_page import Film
 
@@ -38,7 +38,9 @@ LOCAL = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d+)?", re.I)
 def main(argv: list[str]) -> int:
     p = Parser("watch", "RUN [options]", DESCRIPTION)
     p.add_argument("run", help="the folder of a run")
-    p.add_argument("--port", type=int, default=8050, metavar="N", help="port on 127.0.0.1 (default: 8050; 0: any)")
+    p.add_argument(
+        "--port", type=count(0, 65535), default=8050, metavar="N", help="port on 127.0.0.1 (default: 8050; 0: any)"
+    )
     p.add_argument("--no-game", action="store_true", help="do not play games with the newest weights")
     p.add_argument("--trust", action="store_true", help="the run's environment may import the module that it names")
     args = p.parse(argv)
