@@ -47,19 +47,23 @@ def test_stopped_resumed_and_each_the_run_it_would_have_been_alone(tmp_path, cap
     folder = tmp_path / "r"
     press = when_all_have_begun(folder, [4, 5])
     code = main(
-        ["train", CORRIDOR, *SMALL, "--seed", "4", "--seeds", "3", "--at-once", "2", "--run-dir", "r", "--json"]
-    )
+        ["train", CORRIDOR, *SMALL, "--seed", "4", "--seeds", "3", "--at-once", "2", "--run-dir", "r", "--json",
+         "--log-every", "0.2"]
+    )  # fmt: skip
     press.join()
     out, err = capsys.readouterr()
     facts = json.loads(out)
     assert code == 130 and "every seed saves first" in err and "\x1b" not in err
+    assert "· 3 seeds   " in err and "2 starting, 1 waiting" in err, "a line for all seeds through a pipe"
     assert [r["state"] for r in facts["runs"]] == ["stopped", "stopped", "waiting"] and facts["ended"] == "SIGINT"
     assert [r["exit_code"] for r in facts["runs"]] == [130, 130, None]
     shutil.rmtree(folder / "s5" / "checkpoints")  # as if killed before its first checkpoint
 
     most = max(r["steps"] for r in facts["runs"] if r["steps"]) + 100
-    assert main(["train", "--resume", "r", "--trust", "--steps", str(most), "--no-video", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    limit = ["--trust", "--steps", str(most), "--no-video"]
+    assert main(["train", "--resume", "r", *limit, "--json-lines", "--log-every", "0.2"]) == 0
+    *events, facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {e["event"] for e in events} == {"progress"} and [s["seed"] for s in events[0]["seeds"]] == [4, 5, 6]
     assert [r["state"] for r in facts["runs"]] == ["steps"] * 3 and facts["score"]["n"] == 3
     assert (
         facts["score"]["min"] <= facts["score"]["median"] <= facts["score"]["max"]
