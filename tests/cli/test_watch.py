@@ -3,6 +3,7 @@
 import http.client
 import os
 import pathlib
+import socket
 import threading
 from types import SimpleNamespace
 
@@ -113,4 +114,9 @@ def test_bad_input_is_one_line(capsys, run):
     assert main(["watch", "nowhere"]) == 2
     assert "nowhere does not exist" in capsys.readouterr().err
     assert main(["watch", str(run), "--no-game", "--port", "99999"]) == 2
-    assert "cannot use port 99999" in capsys.readouterr().err
+    assert "--port must be at most 65,535" in capsys.readouterr().err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert main(["watch", str(run), "--no-game", "--port", str(taken.getsockname()[1])]) == 2
+    assert "hint: choose another with --port, or 0 for any" in capsys.readouterr().err
