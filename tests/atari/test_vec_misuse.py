@@ -136,7 +136,7 @@ def outcome(env: Any, first: bool, seed: Any, mask: Any) -> str:
 @pytest.mark.parametrize("first", [False, True], ids=["never reset", "reset before"])
 def test_misuse_of_reset_raises_what_ale_raises(first: bool) -> None:
     different = []
-    for mask, seed in PAIRS:
+    for mask, seed in PAIRS[:2] if first else PAIRS:
         what = first, SEEDS[seed], MASKS[mask]
         ours = outcome(AtariVec("pong", 3, num_threads=1), *what)
         theirs = outcome(AtariVectorEnv("pong", 3, num_threads=1), *what)

@@ -23,7 +23,7 @@ def planned(args: argparse.Namespace) -> tuple[Config, tuple[str, ...]]:
 
     if not args.game:
         raise ConfigError("no game was given", "`dqnitro train pong`, or `--resume RUN`")
-    made = plan(Wish(args.game, args.recipe, args.without, args.also, config_changes(args)))
+    made = plan(Wish(args.game, args.recipe or "auto", args.without, args.also, config_changes(args)))
     for text in made.notes:
         note(text)
     return made.config, made.rungs
