@@ -80,7 +80,7 @@ def test_bad_input_is_one_line_and_exit_code_2(args, says, tmp_path, capsys):
 
     code = main(args)
     out, err = capsys.readouterr()
-    lines = [line for line in err.splitlines() if not line.startswith(("bench", "CartPole-v1, recipe"))]
+    lines = [line for line in err.splitlines() if not line.startswith(("bench", "CartPole-v1, recipe", "measuring"))]
     assert code == 2 and out == "" and len(lines) == 1, err
     assert (says in lines[0] and "hint:" in lines[0]) or "--rounds" in says or "steps must" in says
 
