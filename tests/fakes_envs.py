@@ -35,6 +35,15 @@ class Corridor(gym.Env):
         return self._obs(), 1.0 if done else -0.01, done, self.t >= 20, {}
 
 
+class SlowOnRay(Corridor):
+    """A corridor whose steps take 5 ms on a node of a Ray cluster: accidents take seconds to notice there."""
+
+    def step(self, action):
+        if "RAY_RAYLET_PID" in os.environ:
+            time.sleep(0.005)
+        return super().step(action)
+
+
 class Stuck(Corridor):
     """A corridor in which the 80th step of a process never ends, if a variable names a file to say so in."""
 
@@ -107,7 +116,7 @@ class Catch(gym.Env):
 
 def register() -> None:
     for name, kind in (("Corridor-v0", Corridor), ("Catch-v0", Catch), ("Stuck-v0", Stuck), ("Hungry-v0", Hungry),
-                       ("Moody-v0", Moody)):  # fmt: skip
+                       ("Moody-v0", Moody), ("SlowOnRay-v0", SlowOnRay)):  # fmt: skip
         if f"dqnitro_test/{name}" not in gym.registry:
             gym.register(f"dqnitro_test/{name}", entry_point=kind)
 

@@ -14,7 +14,7 @@ LAYERS = [
     "atari errors process_setup",
     "own",
     "config files host intervals parsing signals",
-    "clock compress dqn envs read_run run_folder",
+    "clock cluster compress dqn envs read_run run_folder",
     "checkpoint reference replay report requirements saved_record",
     "learn",
     "agent ladder",

@@ -106,12 +106,20 @@ class Config:
     runner: str = _doc(
         "inline",
         "what runs where: inline (one process), processes (acting and learning in two processes), device (everything "
-        "on one GPU), hybrid (games on the CPU, replay and learner on the GPU)",
+        "on one GPU), hybrid (games on the CPU, replay and learner on the GPU), cluster (acting on the nodes of a Ray "
+        "cluster)",
     )
     slack_steps: int = _doc(
         0,
         "runner processes: how many steps acting may run ahead of learning, rounded down to whole vector steps "
-        "(0: identical to inline; with one-pass-acting identical up to rounding)",
+        "(0: identical to inline; with one-pass-acting identical up to rounding); runner cluster: rounded down to "
+        "whole chunks",
+    )
+    players: int = _doc(
+        1, "runner cluster: players, each with its share of the environments and random numbers of its own"
+    )
+    chunk_vector_steps: int = _doc(
+        8, "runner cluster: vector steps that a player makes with one version of the weights"
     )
     player_timeout_s: float = _doc(
         300.0,
@@ -173,7 +181,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "init": ("torch", "kaiming"),
     "resize": ("area", "linear", "pillow"),
     "loss": ("mse", "huber"),
-    "runner": ("inline", "processes", "device", "hybrid"),
+    "runner": ("inline", "processes", "device", "hybrid", "cluster"),
 }
 
 # Messages of this many ticks fit into the pipe between the processes (run/processes/remote.py).
@@ -228,7 +236,8 @@ RANGES: dict[str, Range] = {
     "epsilon_end": Range(0, 1), "epsilon_decay_steps": Range(0, _EVER),
     "replay_capacity": Range(1, _EVER), "priority_alpha": Range(0, 1), "priority_beta": Range(0, 1),
     "priority_beta_steps": Range(0, _EVER),
-    "slack_steps": Range(0, MAX_SLACK_TICKS * 2**20), "act_sync_updates": Range(1, 10**9),
+    "slack_steps": Range(0, MAX_SLACK_TICKS * 2**20), "players": Range(1, 4096), "chunk_vector_steps": Range(1, 10_000),
+    "act_sync_updates": Range(1, 10**9),
     "player_timeout_s": Range(0, 1e9), "torch_threads": Range(0, 1024),
     "max_steps": Range(0, _EVER), "max_minutes": Range(0, 1e8), "stop_at_score": Range(-1e12, math.inf),
     "checkpoint_every_s": Range(0, 1e9), "log_every_s": Range(0, 1e9),
@@ -345,14 +354,21 @@ def _check_replay(c: Config) -> None:
 def _check_runner(c: Config) -> None:
     if c.env_parts > 1 and c.runner != "hybrid":
         raise ConfigError(f"env_parts {c.env_parts} needs runner hybrid, got {c.runner}", "leave env_parts at 0")
-    if c.slack_steps and c.runner != "processes":
+    if c.slack_steps and c.runner not in ("processes", "cluster"):
         raise ConfigError(
-            f"slack_steps {c.slack_steps} needs runner processes, got {c.runner}", "leave slack_steps at 0"
+            f"slack_steps {c.slack_steps} needs runner processes or cluster, got {c.runner}", "leave slack_steps at 0"
         )
-    if c.runner == "processes" and c.act_device != "same":
+    if c.runner in ("processes", "cluster") and c.act_device != "same":
         raise ConfigError(
-            f"act_device {c.act_device} is for runner inline, got processes",
-            "the player process acts on the CPU with its own copy of the network; leave act_device at same",
+            f"act_device {c.act_device} is for runner inline, got {c.runner}",
+            "a player acts on the CPU with its own copy of the network; leave act_device at same",
+        )
+    if c.players > 1 and c.runner != "cluster":
+        raise ConfigError(f"players {c.players} needs runner cluster, got {c.runner}", "leave players at 1")
+    if c.n_envs % c.players:
+        raise ConfigError(
+            f"{c.n_envs} environments cannot be divided among {c.players} players",
+            f"n_envs {-(-c.n_envs // c.players) * c.players} can",
         )
     if c.slack_steps // c.n_envs > MAX_SLACK_TICKS:
         raise ConfigError(

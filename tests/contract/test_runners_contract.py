@@ -8,6 +8,7 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.run import RUNNERS, make_run
+from fakes_hosts import in_this_process
 from fakes_player import in_threads
 
 fakes_envs.register()
@@ -16,12 +17,13 @@ CONFIG = Config(
     first_fill_steps=20,
     replay_capacity=120, target_sync_steps=10, epsilon_start=0.3, torch_threads=1, checkpoint_every_s=0.0,
 )  # fmt: skip
-SETTINGS = {"processes": {"slack_steps": 6}}
+SETTINGS = {"processes": {"slack_steps": 6}, "cluster": {"slack_steps": 6, "players": 3, "chunk_vector_steps": 2}}
 
 
 @pytest.fixture(params=RUNNERS)
 def config(request, monkeypatch):
-    in_threads(monkeypatch)  # tests/run/ has the real processes
+    in_threads(monkeypatch)  # tests/run/ has the real processes, tests/cluster/ the real Ray
+    in_this_process(monkeypatch)
     config = CONFIG.replace(runner=request.param, **SETTINGS.get(request.param, {}))
     try:
         make_run(config)[0].close()

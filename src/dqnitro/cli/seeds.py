@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
 import json
 import pathlib
 import signal
@@ -23,7 +25,13 @@ from dqnitro.seeds.launcher import Team, last_words
 from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
 
 if TYPE_CHECKING:
+    from dqnitro.cluster.connect import Cluster
+    from dqnitro.cluster.team import RayTeam
+    from dqnitro.config import Config
+    from dqnitro.seeds.allocation import Share
     from dqnitro.signals import Signals
+
+    AnyTeam = Team | RayTeam
 
 LOOK_EVERY_S = 0.2
 SHOW_EVERY_S = 1.0
@@ -36,22 +44,33 @@ STATES = {
 
 def train_seeds(args: argparse.Namespace) -> int:
     """Start or continue the seeds of a folder; returns the exit code."""
-    folder, more_minutes = _resumed(args) if args.resume else (_created(args), False)
-    todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
-    options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
-    options += ["--trust"] if args.trust else []
+    plan = None if args.resume else planned(args)  # what is wrong with it is said before a cluster starts
+    if plan is not None and plan[0].runner == "cluster":
+        raise ConfigError(
+            "--seeds cannot be used with --runner cluster: each seed would want the cluster for itself",
+            "leave out --runner cluster; --on CLUSTER runs whole seeds on its nodes",
+        )
+    with contextlib.ExitStack() as stack:
+        cluster = stack.enter_context(connected(args.on)) if args.on else None
+        folder, more_minutes = _resumed(args) if plan is None else (_created(args, *plan, cluster), False)
+        todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
+        options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
+        options += ["--trust"] if args.trust else []
 
-    def command(seed: int) -> list[str]:
-        minutes = folder.config.max_minutes if more_minutes else folder.minutes_left(seed)
-        return one_seed.command(folder.path, seed, "--minutes", repr(float(minutes)), *options)
+        def command(seed: int) -> list[str]:
+            minutes = folder.config.max_minutes if more_minutes else folder.minutes_left(seed)
+            return one_seed.command(folder.path.resolve(), seed, "--minutes", repr(float(minutes)), *options)
 
-    threads = str(folder.config.torch_threads)
-    # Every process has torch's compiler, which would start one worker per core.
-    environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
-    team = Team(command, todo, folder.at_once, folder.log, environment)
-    with Block(args.quiet) as block:
-        show = Display(block, LOG_EVERY_S if args.log_every is None else args.log_every, args.json_lines)
-        stopped, wall_s = _follow(team, folder, show)
+        threads = str(folder.config.torch_threads)
+        # Every process has torch's compiler, which would start one worker per core.
+        environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
+        if cluster is None:
+            team: AnyTeam = Team(command, todo, folder.at_once, folder.log, environment)
+        else:
+            team = _over_nodes(cluster, folder, command, todo, environment)
+        with Block(args.quiet) as block:
+            show = Display(block, LOG_EVERY_S if args.log_every is None else args.log_every, args.json_lines)
+            stopped, wall_s = _follow(team, folder, show)
     return _finish(folder, team, stopped, wall_s, args)
 
 
@@ -66,7 +85,7 @@ class Display:
     shown: float = 0.0  # when the block was last drawn
     logged: float = field(default_factory=time.monotonic)
 
-    def look(self, folder: SeedsFolder, team: Team, ended: Sequence[Any]) -> None:
+    def look(self, folder: SeedsFolder, team: AnyTeam, ended: Sequence[Any]) -> None:
         """Show what is due."""
         now = time.monotonic()
         plainly = not self.block.live and not self.block.quiet and not self.json_lines
@@ -85,13 +104,57 @@ class Display:
                 note(log_line(folder, team, now - self.begun))
 
 
-def _created(args: argparse.Namespace) -> SeedsFolder:
-    config, rungs = planned(args)
+def connected(where: str) -> Cluster:
+    from dqnitro.cluster.connect import check_address, connect
+
+    check_address(where)
+    note("starting Ray on this machine: it takes some seconds" if where == "ray" else f"connecting to Ray ({where})")
+    return connect(where)
+
+
+def _over_nodes(
+    cluster: Cluster, folder: SeedsFolder, command: Any, todo: Sequence[int], environment: Mapping[str, str]
+) -> RayTeam:
+    """The team on a cluster, after a look at what its nodes have, know and see. A new folder goes if that fails."""
+    from dqnitro.cluster.nodes import alive, check_nodes, fits, shared_out
+    from dqnitro.cluster.team import RayTeam, order_of
+    from dqnitro.seeds.allocation import least_need
+    from dqnitro.seeds.folder import FILE
+
+    try:
+        need, nodes = least_need(folder.config), alive(cluster)
+        shared_out(nodes, need, len(todo) or 1)
+        check_nodes(cluster, [n for n in nodes if fits([n], need)], folder.path / FILE)
+    except BaseException:
+        folder.discard_if_empty()
+        raise
+
+    def order(seed: int) -> Any:
+        return order_of(command(seed), folder.log(seed), folder.run_dir(seed), environment)
+
+    return RayTeam(cluster, need, order, todo, folder.at_once, note)
+
+
+def _threads_and_room(config: Config, n_seeds: int, at_once: int, cluster: Cluster | None) -> Share:
+    """How many seeds run in parallel and with how many threads, on this machine or on the nodes of a cluster."""
+    from dqnitro.seeds.allocation import Room, find_room, least_need, share
+
+    if cluster is None:
+        return share(config, n_seeds, find_room(config), at_once)
+    from dqnitro.cluster.nodes import alive, shared_out
+
+    nodes = alive(cluster)
+    need, count = shared_out(nodes, least_need(config), at_once or n_seeds)
+    each = share(config, 1, Room(need.cpus, float(need.memory)), 1)
+    why = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}, {need.text()} per seed"
+    return dataclasses.replace(each, at_once=min(count, n_seeds), why=why)
+
+
+def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], cluster: Cluster | None) -> SeedsFolder:
     seeds = seed_range(config.seed, args.seeds)
     from dqnitro.run_folder import new_run_dir
-    from dqnitro.seeds.allocation import find_room, share
 
-    mine = share(config, len(seeds), find_room(config), args.at_once or 0)
+    mine = _threads_and_room(config, len(seeds), args.at_once or 0, cluster)
     config = config.replace(torch_threads=mine.torch_threads, env_threads=mine.env_threads)
     root, label = pathlib.Path("runs"), f"s{seeds[0]}-{seeds[-1]}"
     path = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, root, label)
@@ -124,7 +187,7 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
     return folder, "max_minutes" in changes
 
 
-def _follow(team: Team, folder: SeedsFolder, show: Display) -> tuple[str | None, float]:
+def _follow(team: AnyTeam, folder: SeedsFolder, show: Display) -> tuple[str | None, float]:
     """Wait until all seeds have ended; returns the signal that stopped them, if any, and the seconds it took."""
     from dqnitro.run_folder import RunFolder
     from dqnitro.signals import Signals
@@ -146,7 +209,7 @@ def _follow(team: Team, folder: SeedsFolder, show: Display) -> tuple[str | None,
     return stopped, time.monotonic() - begun
 
 
-def _watch(team: Team, folder: SeedsFolder, show: Display, signals: Signals) -> str | None:
+def _watch(team: AnyTeam, folder: SeedsFolder, show: Display, signals: Signals) -> str | None:
     """Start seeds and show how they stand until all have ended; the first signal is passed on to them and returned."""
     stopped, looked = None, time.monotonic()
     told: set[int] = set()
@@ -154,7 +217,7 @@ def _watch(team: Team, folder: SeedsFolder, show: Display, signals: Signals) -> 
         ended = team.poll()
         if time.monotonic() - looked >= STOPPED_EVERY_S:
             looked = time.monotonic()
-            held = {m.process.pid: m.seed for m in team.stopped()}
+            held = {m.process.pid: m.seed for m in team.stopped()} if isinstance(team, Team) else {}
             for pid in held.keys() - told:
                 note(f"seed {held[pid]} waits: its process was stopped; hint: `kill -CONT {pid}` lets it go on")
             told = set(held)
@@ -167,7 +230,7 @@ def _watch(team: Team, folder: SeedsFolder, show: Display, signals: Signals) -> 
     return stopped
 
 
-def _facts(folder: SeedsFolder, team: Team, seed: int) -> dict[str, Any]:
+def _facts(folder: SeedsFolder, team: AnyTeam, seed: int) -> dict[str, Any]:
     member = team.members.get(seed)
     code = member.code if member else None
     why = last_words(folder.log(seed)).removeprefix(f"dqnitro {one_seed.NAME}: ") if code else ""
@@ -177,7 +240,7 @@ def _facts(folder: SeedsFolder, team: Team, seed: int) -> dict[str, Any]:
     return found
 
 
-def _now(folder: SeedsFolder, team: Team, seed: int) -> dict[str, Any]:
+def _now(folder: SeedsFolder, team: AnyTeam, seed: int) -> dict[str, Any]:
     """The facts of a seed; of a running one the newest numbers that its process wrote."""
     found = _facts(folder, team, seed)
     if seed in team.running:
@@ -195,13 +258,13 @@ def _head(folder: SeedsFolder, rows: Sequence[Mapping[str, Any]], seconds: float
     return f"{folder.config.env_id} · {folder.recipe} · {len(rows)} seeds   {duration(seconds)}   {told}"
 
 
-def block_lines(folder: SeedsFolder, team: Team, seconds: float) -> list[str]:
+def block_lines(folder: SeedsFolder, team: AnyTeam, seconds: float) -> list[str]:
     """The live display: one line per seed."""
     rows = [_now(folder, team, seed) for seed in folder.seeds]
     return [_head(folder, rows, seconds), *(f"  {_line(r)}" for r in rows)]
 
 
-def log_line(folder: SeedsFolder, team: Team, seconds: float) -> str:
+def log_line(folder: SeedsFolder, team: AnyTeam, seconds: float) -> str:
     """All seeds in one line of a log: how many are where, their scores and their speed together."""
     rows = [_now(folder, team, seed) for seed in folder.seeds]
     scores = [r["mean_score"] for r in rows if r.get("mean_score") is not None]
@@ -225,7 +288,7 @@ def _line(r: Mapping[str, Any]) -> str:
     return "  ".join(parts).rstrip()
 
 
-def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float, args: argparse.Namespace) -> int:
+def _finish(folder: SeedsFolder, team: AnyTeam, stopped: str | None, wall_s: float, args: argparse.Namespace) -> int:
     from dqnitro.run_folder import RunFolder
     from dqnitro.session import EXIT_CODES
 
@@ -244,7 +307,7 @@ def _finish(folder: SeedsFolder, team: Team, stopped: str | None, wall_s: float,
         json.dump(facts | {"page": page}, sys.stdout, indent=1)
         print()
     else:
-        print("\n".join(summary_lines(facts, page)))
+        print("\n".join(summary_lines(facts, page, args.on)))
     return EXIT_CODES[stopped] if stopped else _code(failed)
 
 
@@ -266,7 +329,7 @@ def _page(folder: SeedsFolder) -> str | None:
     return str(page)
 
 
-def summary_lines(f: Mapping[str, Any], page: str | None) -> list[str]:
+def summary_lines(f: Mapping[str, Any], page: str | None, on: str | None = None) -> list[str]:
     """The summary printed at the end."""
     n, states = len(f["runs"]), [r["state"] for r in f["runs"]]
     told = ", ".join(f"{states.count(s)} {STATES.get(s, s)}" for s in dict.fromkeys(states))
@@ -284,7 +347,8 @@ def summary_lines(f: Mapping[str, Any], page: str | None) -> list[str]:
     rows.append(f"  files    {f['run_dir']}")
     if page:
         rows.append(f"  page     {page}")
-    rows.append(f"  resume   dqnitro train --resume {f['run_dir']}{' --trust' if ':' in f['env_id'] else ''}")
+    trust, on = " --trust" if ":" in f["env_id"] else "", f" --on {on}" if on else ""
+    rows.append(f"  resume   dqnitro train --resume {f['run_dir']}{trust}{on}")
     return rows
 
 

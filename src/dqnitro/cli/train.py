@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ Examples
   dqnitro train --resume runs/pong-auto-s1-8-...       finish the seeds that are not done
   nohup dqnitro train pong > pong.log 2>&1 &           elsewhere than on a terminal: a line a minute
   dqnitro train pong --json-lines --log-every 5 | ...  for machines: a JSON object every 5 s
+  dqnitro train pong --seeds 32 --on auto              the seeds over the Ray cluster of this machine
+  dqnitro train pong --runner cluster --players 8 --on auto   one run, played on all nodes
 
 Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment failed, 129 SIGHUP,
 130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
@@ -63,6 +66,11 @@ def make_parser() -> Parser:
         type=count(),
         metavar="N",
         help="with --seeds: how many run in parallel (default: as many as cores and memory allow)",
+    )
+    p.add_argument(
+        "--on",
+        metavar="CLUSTER",
+        help="with --seeds or --runner cluster: the Ray cluster: ray (started on this machine), auto, or ray://HOST:PORT",
     )
     p.add_argument("--no-video", action="store_true", help="do not record a video of a game at the end")
     p.add_argument(
@@ -96,6 +104,10 @@ def main(argv: list[str]) -> int:
         from dqnitro.cli.seeds import train_seeds
 
         return train_seeds(args)
+    if args.on is not None:
+        from dqnitro.cluster.connect import ADDRESS, check_address
+
+        os.environ[ADDRESS] = check_address(args.on)
     if args.at_once is not None:
         raise ConfigError("--at-once needs --seeds", "`dqnitro train pong --seeds 8 --at-once 2`")
     clock, compiling = WallClock(), Compiling()
@@ -139,6 +151,7 @@ def _after(
 
 def _start(args: argparse.Namespace, clock: WallClock, compiling: Compiling) -> Any:
     config, rungs = planned(args)
+    _check_cluster(args, config)
     from dqnitro.learn.transforms import chosen
     from dqnitro.run_folder import new_run_dir
     from dqnitro.session import train
@@ -178,6 +191,7 @@ def _resume(args: argparse.Namespace, clock: WallClock, compiling: Compiling) ->
 
     run_dir = pathlib.Path(args.resume)
     config = load_config(run_dir, args.trust)
+    _check_cluster(args, config)
     note(f"{config.env_id}: resuming {run_dir}")
     changes = config_changes(args)
     if args.json_lines:
@@ -185,6 +199,14 @@ def _resume(args: argparse.Namespace, clock: WallClock, compiling: Compiling) ->
     clock.mark("imports")
     with _shown(config.replace(**changes), f"{config.env_id} · resumed", args, run_dir, compiling) as sinks:
         return resume(run_dir, sinks=sinks, trust=args.trust, **changes)
+
+
+def _check_cluster(args: argparse.Namespace, config: Config) -> None:
+    if args.on is not None and config.runner != "cluster":
+        raise ConfigError(
+            f"--on {args.on} needs --seeds, or --runner cluster, which plays one run there",
+            "`dqnitro train pong --seeds 8 --on auto`, `dqnitro train pong --runner cluster --players 4 --on auto`",
+        )
 
 
 ENDED = {

@@ -33,12 +33,15 @@ __all__ = [
 # gymnasium, cv2 and ale_py take most of a second to import, so functions import them when they are called.
 
 
-def make_envs(config: Config) -> Envs:
-    """The environments that `config` describes, ready for `reset` or `set_state`."""
+def make_envs(config: Config, first: int = 0) -> Envs:
+    """The environments that `config` describes, ready for `reset` or `set_state`.
+
+    They are those of the run from number `first` on: the number decides which games an environment plays.
+    """
     game = atari_game(config.env_id)
     if config.envs in ("ale", "console"):
-        return compiled_games(config, game)[0]
-    return _wrapped(config, game, config.envs)
+        return compiled_games(config, game, first=first)[0]
+    return _wrapped(config, game, config.envs, first=first)
 
 
 def env_kind(env_id: str) -> Literal["atari", "image", "vector"]:
@@ -85,7 +88,7 @@ def make_single_env(config: Config, render_mode: str | None = None) -> gym.Env:
     return make_atari_env(game, config, None)
 
 
-def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Games]:
+def compiled_games(config: Config, game: str | None, parts: int = 1, first: int = 0) -> list[Games]:
     """The environments of `ale` or of the console; the console's can be divided into several groups (`parts`)."""
     from dqnitro.envs.ale import make_ale_engine
     from dqnitro.envs.bookkeeping import Games
@@ -94,13 +97,16 @@ def compiled_games(config: Config, game: str | None, parts: int = 1) -> list[Gam
     if game is None:
         env_kind(config.env_id)  # an unknown name is the likelier mistake, and its error is more helpful
         raise ConfigError(f"--envs {config.envs} plays Atari only, got {config.env_id!r}", "use --envs gym-sync")
-    engines = [make_ale_engine(game, config)] if config.envs == "ale" else make_console_engines(game, config, parts)
+    if config.envs == "ale":
+        engines = [make_ale_engine(game, config, first)]
+    else:
+        engines = make_console_engines(game, config, parts, first)
     each = config.replace(n_envs=config.n_envs // parts)
     return [Games(engine, each, is_image=True, frames_per_step=config.frame_skip) for engine in engines]
 
 
 def _wrapped(
-    config: Config, game: str | None, backend: str, on_frame: Callable[[np.ndarray], None] | None = None
+    config: Config, game: str | None, backend: str, on_frame: Callable[[np.ndarray], None] | None = None, first: int = 0
 ) -> Games:
     from dqnitro.envs.bookkeeping import Games
     from dqnitro.envs.serial import SerialEngine
@@ -110,7 +116,7 @@ def _wrapped(
         from dqnitro.envs.generic import find_spec
 
         spec = find_spec(config.env_id)
-    env_fns = [functools.partial(_one_env, config, game, spec, i, on_frame) for i in range(config.n_envs)]
+    env_fns = [functools.partial(_one_env, config, game, spec, first + i, on_frame) for i in range(config.n_envs)]
     if backend == "wrappers":
         engine = SerialEngine(env_fns)
     else:

@@ -39,13 +39,13 @@ def vector_options(config: Config) -> dict[str, Any]:
     }
 
 
-def make_ale_engine(game: str, config: Config) -> AleEngine:
-    """ale-py's C++ environments."""
+def make_ale_engine(game: str, config: Config, first: int = 0) -> AleEngine:
+    """ale-py's C++ environments, numbered from `first` on."""
     import ale_py
 
     options = vector_options(config)
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    return AleEngine(lambda: ale_py.AtariVectorEnv(game, num_envs=1, num_threads=1, **options), config)
+    return AleEngine(lambda: ale_py.AtariVectorEnv(game, num_envs=1, num_threads=1, **options), config, first)
 
 
 class AleEngine:
@@ -57,9 +57,9 @@ class AleEngine:
     Each emulator has a thread of its own; `env_threads` is how many of them are at work at a time.
     """
 
-    def __init__(self, make_one: Callable[[], Any], config: Config) -> None:
+    def __init__(self, make_one: Callable[[], Any], config: Config, first: int = 0) -> None:
         self._make_one = make_one
-        self._n = config.n_envs
+        self._n, self._first = config.n_envs, first  # environments, and the number in the run of the first one
         self._run_seed = config.seed
         pairs = [(make_one(), make_one()) for _ in range(self._n)]
         self.n_actions = int(pairs[0][0].single_action_space.n)
@@ -99,7 +99,7 @@ class AleEngine:
             self._show_step(i, self._play[i].recv())
 
     def _reset(self, emulator: Any, i: int, game: int) -> tuple[np.ndarray, dict[str, Any]]:
-        return emulator.reset([0], [episode_seed(self._run_seed, i, game)])
+        return emulator.reset([0], [episode_seed(self._run_seed, self._first + i, game)])
 
     def _prepare(self, i: int) -> Future[Any]:
         return self._pool.submit(self._reset, self._spare[i], i, int(self._game[i]) + 1)

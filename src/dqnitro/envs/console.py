@@ -19,8 +19,8 @@ from dqnitro.errors import ConfigError
 from dqnitro.host import usable_cores
 
 
-def make_console_engines(game: str, config: Config, groups: int) -> list[ConsoleEngine]:
-    """One engine for each group of environments; the groups share the threads."""
+def make_console_engines(game: str, config: Config, groups: int, first: int = 0) -> list[ConsoleEngine]:
+    """One engine for each group of environments, numbered from `first` on; the groups share the threads."""
     try:
         from dqnitro.atari import AtariVec  # pyright: ignore
     except ImportError as e:
@@ -33,7 +33,7 @@ def make_console_engines(game: str, config: Config, groups: int) -> list[Console
     def make_one() -> AtariVec:
         return AtariVec(game, num_envs=1, num_threads=1, **options)
 
-    return [ConsoleEngine(v, make_one, config.seed, k * v.num_envs, starters) for k, v in enumerate(vecs)]
+    return [ConsoleEngine(v, make_one, config.seed, first + k * v.num_envs, starters) for k, v in enumerate(vecs)]
 
 
 class ConsoleEngine:

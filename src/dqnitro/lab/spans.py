@@ -49,6 +49,13 @@ WATCHED: dict[str, Watched] = {
         *LEARNING,
         *OPTIMISER,
     ),
+    "cluster": (
+        ("envs", "permit", "handing over weights"),
+        ("envs", "take", "environment"),
+        ("envs", "fetch", "waiting"),
+        *LEARNING,
+        *OPTIMISER,
+    ),
     "hybrid": (*PLAYING, *OPTIMISER),
     "device": (),
 }

@@ -45,12 +45,20 @@ def _hybrid(config: Config) -> Run:
     return make(config)
 
 
+def _cluster(config: Config) -> Run:
+    """Play on the nodes of a Ray cluster, ahead of training by at most the slack."""
+    from dqnitro.run.cluster import make
+
+    return make(config)
+
+
 # Each entry imports what it needs itself: choosing one runner must not cost the imports of all.
 RUNNERS: dict[str, Callable[[Config], Run]] = {
     "inline": _inline,
     "processes": _processes,
     "device": _device,
     "hybrid": _hybrid,
+    "cluster": _cluster,
 }
 
 

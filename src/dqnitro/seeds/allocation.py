@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dqnitro.config import Config
 
+if TYPE_CHECKING:
+    from dqnitro.cluster.nodes import Need
+
 # Cores that a run needs to be worth starting in parallel with others. With hybrid one core plays while another feeds
 # the GPU.
-CORES_EACH = {"inline": 1, "processes": 2, "hybrid": 2, "device": 1}
+CORES_EACH = {"inline": 1, "processes": 2, "hybrid": 2, "device": 1, "cluster": 1}
 PROCESS_BYTES = 1 << 30  # torch, the console and the network, in main memory
 GPU_BYTES = 3 << 30  # CUDA itself, the networks and the memory of an update, on the GPU
 USABLE = 0.8  # of the free memory
@@ -67,6 +71,17 @@ def share(config: Config, n_seeds: int, room: Room, at_once: int = 0) -> Share:
     halves = config.runner == "processes" and config.slack_steps > 0
     torch_threads = config.torch_threads or max(1, (cores_each + 1) // 2 if halves else cores_each)
     return Share(count, torch_threads, config.env_threads or cores_each, why)
+
+
+def least_need(config: Config) -> Need:
+    """The least that one run of this config needs of a node of a cluster. A run on a GPU has that GPU to itself."""
+    from dqnitro.cluster.nodes import Need
+    from dqnitro.requirements import on_gpu
+
+    gpus = 1 if on_gpu(config) or config.runner in ("device", "hybrid") else 0
+    cpus = max(CORES_EACH[config.runner], 1 if gpus else config.torch_threads)
+    replay = 0.0 if gpus and config.replay_device != "cpu" else replay_bytes(config)
+    return Need(cpus, gpus, int(PROCESS_BYTES + replay))
 
 
 def _fitting(config: Config, n_seeds: int, room: Room) -> tuple[int, str]:

@@ -237,13 +237,18 @@ def _outlive_nobody(parent: int) -> None:
     os._exit(0)
 
 
-def _make_envs(order: Order) -> Envs:
-    from dqnitro.envs import make_envs
-
-    spec, table = pickle.loads(order.own_pieces)
+def register_pieces(packed: bytes) -> None:
+    """Register here what the trainer's process has registered (`spawn.own_pieces`)."""
+    spec, table = pickle.loads(packed)
     own.set_table(table)
     if spec is not None:
         import gymnasium as gym
 
         gym.registry.setdefault(spec.id, spec)
+
+
+def _make_envs(order: Order) -> Envs:
+    from dqnitro.envs import make_envs
+
+    register_pieces(order.own_pieces)
     return make_envs(order.config)

@@ -1,0 +1,152 @@
+"""The nodes of a cluster: what they have, whether they can run our runs, and how many fit."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dqnitro.cluster.connect import INSTALL, Cluster
+from dqnitro.errors import ConfigError
+
+PROBE_S = 60.0  # for a task of some milliseconds on each node: starting a worker takes seconds on a busy one
+SAME = ("torch", "numpy", "ale-py", "gymnasium")  # packages whose version decides what a run computes
+
+
+@dataclass(frozen=True)
+class Node:
+    """A machine of the cluster and the resources that it offers."""
+
+    id: str
+    name: str
+    cpus: float
+    gpus: float
+    memory: float  # bytes
+
+
+@dataclass(frozen=True)
+class Need:
+    """The resources of one run."""
+
+    cpus: int
+    gpus: int
+    memory: int  # bytes
+
+    def text(self) -> str:
+        gpus = f", {self.gpus} GPU" if self.gpus else ""
+        return f"{self.cpus} CPU{'s' if self.cpus > 1 else ''}{gpus} and {self.memory / 2**30:.1f} GiB"
+
+
+def alive(cluster: Cluster) -> list[Node]:
+    """The nodes that are up."""
+    found = []
+    for n in cluster.ray.nodes():
+        if n["Alive"]:
+            r = n["Resources"]
+            name = str(n.get("NodeManagerHostname") or n.get("NodeManagerAddress"))
+            found.append(Node(n["NodeID"], name, r.get("CPU", 0.0), r.get("GPU", 0.0), r.get("memory", 0.0)))
+    return found
+
+
+def fits(nodes: Sequence[Node], need: Need) -> int:
+    """How many runs the nodes carry at the same time."""
+
+    def on(n: Node) -> int:
+        rooms = [n.memory // need.memory if need.memory else 1 << 20]
+        rooms += [n.cpus // need.cpus] if need.cpus else []
+        rooms += [n.gpus // need.gpus] if need.gpus else []
+        return int(min(rooms))
+
+    return sum(on(n) for n in nodes)
+
+
+def shared_out(nodes: Sequence[Node], least: Need, n_runs: int) -> tuple[Need, int]:
+    """What each run gets, and how many run at the same time: spare CPUs are divided once all runs are placed.
+
+    ConfigError if no node could ever carry one: Ray would wait for such a node for ever.
+    """
+    count = fits(nodes, least)
+    if not count:
+        have = "; ".join(f"{n.name}: {Need(int(n.cpus), int(n.gpus), int(n.memory)).text()}" for n in nodes)
+        raise ConfigError(
+            f"a run needs {least.text()}, and no node of the cluster has that ({have or 'it has no nodes'})",
+            "add a node, or lower --torch-threads, --replay-capacity or the number of --seeds in parallel",
+        )
+    need, wanted = least, min(n_runs, count)
+    while fits(nodes, replace(need, cpus=need.cpus + 1)) >= wanted:
+        need = replace(need, cpus=need.cpus + 1)
+    return need, min(n_runs, fits(nodes, need))
+
+
+def source_digest() -> str:
+    """A checksum of the installed DQNitro: equal sources, equal runs."""
+    root = pathlib.Path(__file__).parents[1]
+    whole = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        whole.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """What has to be the same everywhere."""
+    found = {"DQNitro": f"{importlib.metadata.version('dqnitro')} ({source_digest()})"}
+    return found | {name: importlib.metadata.version(name) for name in SAME}
+
+
+def check_nodes(cluster: Cluster, nodes: Sequence[Node], shared: pathlib.Path | None = None) -> None:
+    """Ask every node for its versions, and whether it sees the file `shared` as it is here."""
+    ray = cluster.ray
+
+    def probe(path: str | None) -> tuple[Any, str | None, bool]:
+        """Travels by value, so that a node without DQNitro can answer too."""
+        import hashlib
+        import os
+        import pathlib
+
+        try:
+            from dqnitro.cluster.nodes import versions
+
+            found: Any = versions()
+        except Exception as e:
+            found = f"{type(e).__name__}: {e}"
+        if path is None:
+            return found, None, True
+        try:
+            data = pathlib.Path(path).read_bytes()
+        except OSError:
+            return found, None, False
+        return found, hashlib.sha256(data).hexdigest(), os.access(os.path.dirname(path), os.W_OK)
+
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task, path = ray.remote(num_cpus=0, max_retries=1)(probe), str(shared.resolve()) if shared else None
+    asked = [
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(n.id, soft=False)).remote(path) for n in nodes
+    ]
+    here, digest = versions(), hashlib.sha256(shared.read_bytes()).hexdigest() if shared else None
+    for node, answer in zip(nodes, asked, strict=True):
+        try:
+            theirs, seen, writable = ray.get(answer, timeout=PROBE_S)
+        except Exception as e:
+            raise ConfigError(f"node {node.name} does not answer ({type(e).__name__})", "`ray status` shows it") from e
+        _same_versions(node, here, theirs)
+        if path is not None and (seen != digest or not writable):
+            what = "cannot write to" if seen == digest else "does not see"
+            raise ConfigError(
+                f"node {node.name} {what} {pathlib.Path(path).parent}",
+                "give a folder on storage that all nodes mount at the same place with --run-dir",
+            )
+
+
+def _same_versions(node: Node, here: dict[str, str], theirs: Any) -> None:
+    if not isinstance(theirs, dict):
+        raise ConfigError(f"node {node.name} has no DQNitro that works ({theirs})", f"{INSTALL} there")
+    for name, version in here.items():
+        if theirs.get(name) != version:
+            raise ConfigError(
+                f"node {node.name} has {name} {theirs.get(name)}, here it is {version}",
+                "install the same versions everywhere: runs would differ",
+            )

@@ -1,0 +1,203 @@
+"""Whole runs over a cluster: each is the process that one machine would start for it, on a node with room for it.
+
+A Ray actor on that node starts the process, waits for it and passes signals on. The process saves and ends when its
+standard input closes, which happens when the actor is gone, however it went. A run whose actor or process was lost is
+started again wherever there is room and resumes from the last checkpoint of its folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from dqnitro.cluster.connect import Cluster
+from dqnitro.cluster.nodes import Need
+
+PATIENCE_S = 60.0  # for saving, before what was told to stop is killed
+LOCK_S = 300.0  # for a lost process of the same run, which may not know yet that its node is cut off
+LOOK_S = 0.25
+STOPPED = (129, 130, 143)  # exit codes of a run that a signal stopped, after it had saved
+LOST, LOST_WITHIN_S = 3, 120.0  # so many losses, each so soon after a start: then it is no accident
+
+
+class Order(NamedTuple):
+    """What a node has to know to start a run."""
+
+    arguments: tuple[str, ...]  # after the name of the interpreter, which each node has its own of
+    log: str
+    folder: str  # of the run: its lock is waited for
+    environment: dict[str, str]
+
+
+class RunHost:
+    """The actor: one process on its node."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._told = 0  # the signal that came before there was a process
+
+    def node(self) -> str:
+        """Where it is; answered as soon as Ray has placed the actor."""
+        return platform.node()
+
+    def run(self, order: Order) -> int:
+        """The exit code of the process."""
+        from dqnitro.files import is_locked
+
+        node, end = os.getppid(), time.monotonic() + LOCK_S
+        while is_locked(pathlib.Path(order.folder)) and time.monotonic() < end and not self._told:
+            time.sleep(LOOK_S)  # a lost process of this run is still saving
+        if self._told:
+            return 128 + self._told
+        # Ray blocks Ctrl-C in its workers, and a child inherits that from the thread that starts it.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+        source = str(pathlib.Path(__file__).parents[2])
+        paths = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+        with pathlib.Path(order.log).open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, *order.arguments], stdin=subprocess.PIPE, stdout=log, stderr=log,
+                env={**os.environ, "PYTHONPATH": paths, **order.environment}, start_new_session=True,
+            )  # fmt: skip
+        if self._told:
+            self._process.send_signal(self._told)
+        while (code := self._process.poll()) is None and os.getppid() == node:
+            time.sleep(LOOK_S)
+        if code is None:
+            # The node is dead. Ray would let this call come to its end first, with a process that nobody knows of.
+            self._process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_S)
+            os._exit(1)
+        return code
+
+    def stop(self, number: int) -> None:
+        """Pass a signal on."""
+        self._told = number
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+@dataclass
+class Member:
+    """A run that was handed to the cluster."""
+
+    seed: int
+    actor: Any
+    placed: Any  # ready when Ray has found room
+    ended: Any  # ready when its process has ended
+    code: int | None = None
+    node: str = ""
+    began: float = field(default_factory=time.monotonic)
+    losses: int = 0  # in a row, each soon after a start
+
+
+class RayTeam:
+    """The same work and the same interface as `seeds.launcher.Team`, over the nodes of a cluster."""
+
+    def __init__(
+        self, cluster: Cluster, need: Need, order: Callable[[int], Order], seeds: Sequence[int], at_once: int,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:  # fmt: skip
+        self._ray, self._order, self._at_once, self._say = cluster.ray, order, at_once, say
+        self._host = self._ray.remote(
+            num_cpus=need.cpus, num_gpus=need.gpus, memory=need.memory, max_concurrency=3, max_restarts=0
+        )(RunHost)
+        self.waiting = list(seeds)
+        self.members: dict[int, Member] = {}
+        self._signal = 0
+
+    @property
+    def running(self) -> list[int]:
+        """Those that have a node."""
+        return [m.seed for m in self._open() if m.node]
+
+    @property
+    def over(self) -> bool:
+        return not self.waiting and not self._open()
+
+    def _open(self) -> list[Member]:
+        return [m for m in self.members.values() if m.code is None]
+
+    def poll(self) -> list[Member]:
+        """Return the members that ended since the last call, and hand the next ones to the cluster."""
+        ended = []
+        for member in self._open():
+            if not member.node and self._is_ready(member.placed):
+                with contextlib.suppress(self._ray.exceptions.RayError):
+                    member.node, member.began = self._ray.get(member.placed), time.monotonic()
+            if self._is_ready(member.ended):
+                self._settle(member)
+                ended += [member] if member.code is not None else []
+        while self.waiting and len(self._open()) < self._at_once:
+            seed = self.waiting.pop(0)
+            self.members[seed] = Member(seed, *self._start(seed))
+        return ended
+
+    def _is_ready(self, ref: Any) -> bool:
+        return bool(self._ray.wait([ref], timeout=0)[0])
+
+    def _start(self, seed: int) -> tuple[Any, Any, Any]:
+        actor = self._host.remote()
+        return actor, actor.node.remote(), actor.run.remote(self._order(seed))
+
+    def _settle(self, member: Member) -> None:
+        """A run that ended has its exit code; one that was lost starts again, unless it is to stop anyway."""
+        try:
+            code, why = self._ray.get(member.ended), "its process was killed or stopped"
+        except self._ray.exceptions.RayActorError:
+            code, why = -signal.SIGKILL, f"node {member.node or '(none yet)'} or its worker was lost"
+        self._free(member)
+        # A run that was stopped, though nobody here said so, has a node that is going down.
+        if self._signal or (code >= 0 and code not in STOPPED):
+            member.code = code if code >= 0 else 128 + self._signal
+            return
+        soon = time.monotonic() - member.began < LOST_WITHIN_S
+        member.losses = member.losses + 1 if soon else 1
+        if member.losses > LOST:
+            member.code = code
+            return
+        self._say(f"seed {member.seed}: {why}; it goes on from its last checkpoint ({member.losses} of {LOST})")
+        member.actor, member.placed, member.ended = self._start(member.seed)
+        member.node, member.began = "", time.monotonic()
+
+    def _free(self, member: Member) -> None:
+        """Give its resources back."""
+        with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
+            self._ray.kill(member.actor)
+
+    def stop(self, number: int) -> None:
+        """Send the signal to all runs and start no more; those that have no node yet are taken back."""
+        self.waiting, self._signal = [], int(number)
+        for member in self._open():
+            if member.node or self._is_ready(member.placed):
+                member.actor.stop.remote(int(number))
+            else:
+                self._free(member)
+                member.code = 128 + int(number)
+
+    def close(self) -> None:
+        """Stop all that still run; they have a minute to save."""
+        if self._open():
+            self.stop(signal.SIGTERM)
+        end = time.monotonic() + PATIENCE_S
+        while self._open() and time.monotonic() < end:
+            self.poll()
+            time.sleep(0.1)
+        for member in self._open():
+            self._free(member)
+            member.code = -signal.SIGKILL
+
+
+def order_of(command: Sequence[str], log: pathlib.Path, folder: pathlib.Path, env: Mapping[str, str]) -> Order:
+    """An order from a command as `subprocess` takes it, whose first word is this machine's interpreter."""
+    return Order(tuple(command[1:]), str(log.resolve()), str(folder.resolve()), dict(env))

@@ -1,0 +1,69 @@
+"""`cluster`: play on the nodes of a Ray cluster, train here. See docs/cluster.md.
+
+The learner is this process: it owns replay, learner, clock and checkpoints and runs the same ticks as the inline loop,
+owed updates and all, so the ratio of steps to updates is the config's whatever the speed of anybody. `player` is a
+player, `chunk` what it brings back, `hosts` where it lives, `crew` the learner's end of all players.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dqnitro.agent import Tick
+from dqnitro.cluster.connect import chosen_address, connect
+from dqnitro.cluster.nodes import alive, check_nodes
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+from dqnitro.run.cluster.crew import Crew
+from dqnitro.run.cluster.hosts import Hosts, RayHosts
+from dqnitro.run.inline import InlineAgent, learn_owed, make_agent, remember
+
+MOST_ON_A_CPU = 16  # players
+
+
+def ray_hosts(config: Config) -> Hosts:
+    """The cluster that `--on` named, or one on this machine; its CPUs divided among the players, one each at most."""
+    cluster = connect(chosen_address())
+    try:
+        nodes = alive(cluster)
+        each = cpus_each([n.cpus for n in nodes], config.players)
+        check_nodes(cluster, [n for n in nodes if n.cpus])
+    except BaseException:
+        cluster.close()
+        raise
+    return RayHosts(cluster, each)
+
+
+def cpus_each(cpus: Sequence[float], players: int) -> float:
+    """The largest share of a CPU (1, 1/2, 1/3, ...) with which all players find room on nodes with so many CPUs."""
+    for sharing in range(1, MOST_ON_A_CPU + 1):
+        if sum(int(n * sharing) for n in cpus) >= players:
+            return int(10_000 / sharing) / 10_000  # what Ray counts in
+    raise ConfigError(
+        f"{players} players need more CPUs than the {sum(cpus):g} of the cluster, even with {MOST_ON_A_CPU} on each",
+        "use fewer --players, or add nodes",
+    )
+
+
+def make(config: Config) -> tuple[InlineAgent, Iterator[Tick]]:
+    """Start the players and build the learner around them."""
+    crew = Crew(config, ray_hosts(config))
+    agent = make_agent(config, crew)
+    return agent, ticks(agent, crew)
+
+
+def ticks(a: InlineAgent, crew: Crew) -> Iterator[Tick]:
+    """The loop of the learner. Phase `act` is handing the weights over, `env` is waiting for the players."""
+    clock, phases = a.clock, a.phases
+    while True:
+        phases.begin()
+        epsilon = clock.epsilon()
+        crew.permit(a.learner, epsilon)
+        phases.end("act")
+        loss, diverged = learn_owed(a)
+        actions, step = crew.take()
+        phases.end("env")
+        remember(a, actions, step)
+        if diverged:
+            raise diverged
+        yield Tick(clock.steps, clock.updates, epsilon, loss, step.ends)

@@ -1,0 +1,315 @@
+"""The learner's end of all players: permits their chunks, takes them in order, saves them, replaces lost ones.
+
+Chunk c may be played when it was permitted, which happens when the learner begins chunk c - slack; the permit carries
+the weights and the epsilon of that moment. So the age of the weights is the same in every run, and nothing depends on
+which player, node or network happened to be faster. The learner keeps of each player the last known state of its
+environments and the actions since: with these, a player that is lost is rebuilt elsewhere, and plays what it had not
+finished with the weights that it was given for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dqnitro.config import Config
+from dqnitro.envs.base import EnvSpec, Step
+from dqnitro.errors import PlayerDied, UserError
+from dqnitro.learn.learner import Learner
+from dqnitro.run.cluster.chunk import Chunk, checksums, from_arrays, joined, steps_of, to_arrays
+from dqnitro.run.cluster.hosts import Hosts, Lost
+from dqnitro.run.cluster.player import Order, Permit, Position, envs_each, first_rng
+from dqnitro.run.processes.spawn import own_pieces
+
+BIRTH_S = 600.0  # for a player's first start: its node may have to compile the console
+REBIRTH_S = 60.0  # for one in the place of another, which then plays some hundred vector steps again
+CHUNK_S, CHUNK_TIMES = 3.0, 10.0  # how long a chunk may take: so many seconds, or so many times the slowest yet
+RESTARTS, RESTARTS_CHUNKS = 3, 100  # so many of one player within so many chunks: then it is no accident
+STATE_VECTOR_STEPS = 256  # a replaced player plays at most about this many vector steps again
+
+
+class Weights(NamedTuple):
+    """What a permit carries, in the host's keeping and by value."""
+
+    version: int
+    held: Any
+    arrays: list[np.ndarray]
+
+
+class Leave(NamedTuple):
+    """A permit for all players."""
+
+    permit: Permit
+    weights: Weights
+
+
+@dataclass
+class Place:
+    """One player as the learner knows it."""
+
+    order: Order
+    rng: np.ndarray
+    pending: np.ndarray
+    handle: Any = None
+    games: dict[str, np.ndarray] | None = None  # the last kept state of its environments ...
+    log: list[np.ndarray] = field(default_factory=list)  # ... and the actions since, a chunk each
+    crc: np.ndarray | None = None  # of its last observation
+    done: int = 0  # chunks that came back
+    answers: deque[Any] = field(default_factory=deque)  # of chunks that did not come back yet
+    chunks: dict[int, Chunk] = field(default_factory=dict)  # that came back and were not taken
+    crashes: list[int] = field(default_factory=list)
+
+    def position(self, n_envs: int) -> Position:
+        log = np.concatenate(self.log) if self.log else np.zeros((0, n_envs), np.int64)
+        return Position(self.games, log, self.rng, self.pending)
+
+
+class Crew:
+    """Environments that are played, actions and all, by players elsewhere. To the rest of the agent: its `envs`."""
+
+    spec: EnvSpec
+
+    def __init__(self, config: Config, hosts: Hosts) -> None:
+        self._config, self._hosts = config, hosts
+        self._slack = slack_chunks(config)
+        self._closed = self._failed = False
+        self.replaced = 0
+        self.seconds = {"act": 0.0, "env": 0.0}  # of the players' own time, over the chunks taken
+        self._slowest = 0.0
+        pieces, m = own_pieces(config), envs_each(config)
+        self._places = [
+            Place(Order(config, i, pieces), first_rng(config.seed, i), np.zeros(m, bool)) for i in range(config.players)
+        ]
+        try:
+            for place in self._places:
+                place.handle = hosts.start(place.order, again=False)
+            specs = [self._first(hosts.hello(place.handle)) for place in self._places]
+        except BaseException:
+            self.close()
+            raise
+        self._spec_each: EnvSpec = specs[0]
+        self.spec = dataclasses.replace(specs[0], n_envs=config.n_envs)
+        self._obs = np.zeros(0)
+        self._begin_counting()
+
+    def _first(self, answer: Any) -> Any:
+        try:
+            return self._hosts.get(answer, BIRTH_S)
+        except Lost as e:
+            raise self._died(f"a player could not start: {e}", e) from None
+
+    def _begin_counting(self) -> None:
+        """Chunk numbers begin at 0 with every start or resume."""
+        self._next, self._tick = 0, 0  # the chunk to take from, and how many of its vector steps were taken
+        self._permitted = 0
+        self._leaves: dict[int, Leave] = {}  # of chunks that not all players have brought back
+        self._weights: Weights | None = None
+        self._steps: Iterator[tuple[np.ndarray, Step]] | None = None
+
+    # -- playing
+
+    def permit(self, learner: Learner, epsilon: float) -> None:
+        """At the border of a chunk: hand over the weights as they are now, and let all go on up to the slack."""
+        if self._tick or self._permitted > self._next + self._slack:
+            return
+        if self._weights is None or self._weights.version != learner.n_updates:
+            arrays = [p.detach().cpu().numpy().copy() for p in learner.online.parameters()]
+            self._weights = Weights(learner.n_updates, self._hosts.put(arrays), arrays)
+        every = max(1, STATE_VECTOR_STEPS // self._config.chunk_vector_steps)
+        while self._permitted <= self._next + self._slack:
+            keep = (self._permitted + 1) % every == 0
+            self._allow(Leave(Permit(self._permitted, epsilon, keep), self._weights))
+
+    def _allow(self, leave: Leave) -> None:
+        self._leaves[self._permitted] = leave
+        self._permitted += 1
+        for place in self._places:
+            if place.done < self._permitted:
+                place.answers.append(self._hosts.play(place.handle, leave.permit, leave.weights.held))
+
+    def take(self) -> tuple[np.ndarray, Step]:
+        """The next vector step of all environments, waiting for it where need be."""
+        if self._steps is None:
+            for place in self._places:
+                while place.done <= self._next:
+                    self.fetch(place)
+            self._steps = self._unpacked(self._obs, self._tick)
+        actions, step = next(self._steps)
+        self._obs, self._tick = step.obs_t, self._tick + 1
+        if self._tick == self._config.chunk_vector_steps:
+            for place in self._places:
+                chunk = place.chunks.pop(self._next)
+                self.seconds["act"] += float(chunk.seconds[0]) / len(self._places)
+                self.seconds["env"] += float(chunk.seconds[1]) / len(self._places)
+            self._next, self._tick, self._steps = self._next + 1, 0, None
+        return actions, step
+
+    def _unpacked(self, obs: np.ndarray, begin: int) -> Iterator[tuple[np.ndarray, Step]]:
+        each = np.split(obs, len(self._places))
+        sources = [
+            steps_of(place.chunks[self._next], self._spec_each, before, begin)
+            for place, before in zip(self._places, each, strict=True)
+        ]
+        return (joined(list(parts)) for parts in zip(*sources, strict=True))
+
+    def fetch(self, place: Place) -> None:
+        """The next chunk of a player, from whoever plays it in the end."""
+        try:
+            played = self._hosts.get(place.answers[0], max(CHUNK_S, CHUNK_TIMES * self._slowest))
+        except Lost as e:
+            self._replace(place, e)
+            return
+        chunk: Chunk = played.chunk
+        place.answers.popleft()
+        place.chunks[place.done] = chunk
+        place.rng, place.pending, place.crc = chunk.rng, chunk.pending, chunk.crc
+        place.games, place.log = (
+            (place.games, [*place.log, chunk.action]) if played.games is None else (played.games, [])
+        )
+        place.done += 1
+        self._slowest = max(self._slowest, float(chunk.seconds.sum()))
+        if all(p.done > place.done - 1 for p in self._places):
+            self._leaves.pop(place.done - 1, None)
+
+    # -- losing and replacing
+
+    def _replace(self, place: Place, e: Lost) -> None:
+        """Another player goes on exactly where the lost one finished its last chunk."""
+        name = f"player {place.order.player}"
+        while True:
+            place.crashes = [c for c in place.crashes if c > place.done - RESTARTS_CHUNKS] + [place.done]
+            self._hosts.end(place.handle)
+            if len(place.crashes) > RESTARTS:
+                cure = "repair the environment (traceback above)" if e.trace else "look at the nodes (`ray status`)"
+                self._failed = True
+                raise self._died(
+                    f"{name} was lost {len(place.crashes)} times within {RESTARTS_CHUNKS} chunks, at last because {e}; "
+                    f"the run is saved; hint: {cure}, then --resume",
+                    e,
+                )
+            sys.stderr.write(
+                f"{e.trace}dqnitro: {name} was lost ({e}); starting it elsewhere ({len(place.crashes)} of {RESTARTS})\n"
+            )
+            try:
+                place.handle = self._hosts.start(place.order, again=True)
+                self._settle(place, REBIRTH_S)
+                place.answers = deque(
+                    self._hosts.play(place.handle, leave.permit, leave.weights.held)
+                    for c in range(place.done, self._permitted)
+                    for leave in [self._leaves[c]]
+                )
+                self.replaced += 1
+                return
+            except UserError as refused:
+                self._failed = True
+                raise PlayerDied(f"{name} was lost ({e}) and cannot be replaced: {refused}", e.trace) from refused
+            except Lost as again:
+                e = again
+
+    def _settle(self, place: Place, seconds: float) -> np.ndarray:
+        """Bring a new player to where the learner knows it to be; the games must come out the same."""
+        self._hosts.get(self._hosts.hello(place.handle), seconds)
+        obs = self._hosts.get(self._hosts.begin(place.handle, place.position(envs_each(self._config))), seconds)
+        if place.crc is not None and (checksums(obs) != place.crc).any():
+            self._failed = True
+            raise PlayerDied(
+                f"player {place.order.player} was lost and its games did not come out the same when they were played "
+                "again; the run is saved; hint: an environment must depend on nothing but the seed of reset and the "
+                "actions"
+            )
+        place.crc = checksums(obs)
+        return obs
+
+    def _died(self, message: str, e: Lost) -> PlayerDied:
+        if e.trace:
+            sys.stderr.write(e.trace)
+        return PlayerDied(message, e.trace)
+
+    # -- beginning, saving, ending
+
+    def reset(self) -> np.ndarray:
+        """Begin every environment's first game."""
+        try:
+            self._obs = np.concatenate([self._settle(place, BIRTH_S) for place in self._places])
+        except Lost as e:
+            raise self._died(f"a player could not start: {e}", e) from None
+        return self._obs
+
+    def get_state(self) -> Mapping[str, np.ndarray]:
+        """Where all players are, and what they played ahead. After a failure: as of the last chunks that came back, and
+        what was still to be played, with the weights for it.
+        """
+        while not self._failed and any(place.answers for place in self._places):
+            for place in self._places:
+                while place.answers:
+                    self.fetch(place)
+        out = {"obs": self._obs, "tick": np.array(self._tick), "permitted": np.array(self._permitted - self._next)}
+        for i, place in enumerate(self._places):
+            at = place.position(envs_each(self._config))
+            out |= {f"p{i}.games.{k}": np.asarray(v) for k, v in (at.games or {}).items()}
+            out |= {f"p{i}.log": at.log, f"p{i}.rng": at.rng, f"p{i}.pending": at.pending}
+            out[f"p{i}.done"] = np.array(place.done - self._next)
+            for c, chunk in place.chunks.items():
+                out |= to_arrays(chunk, f"p{i}.chunk{c - self._next}.")
+        for c, leave in self._leaves.items():
+            name = f"leave{c - self._next}."
+            out |= {f"{name}epsilon": np.array(leave.permit.epsilon), f"{name}keep": np.array(leave.permit.keep)}
+            out[f"{name}version"] = np.array(leave.weights.version)
+            out |= {f"{name}w{k}": w for k, w in enumerate(leave.weights.arrays)}
+        return out
+
+    def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Go on from `get_state`, with players that have not been permitted anything yet."""
+        self._begin_counting()
+        for i, place in enumerate(self._places):
+            prefix = f"p{i}.games."
+            games = {k.removeprefix(prefix): np.array(v) for k, v in state.items() if k.startswith(prefix)}
+            log = np.array(state[f"p{i}.log"], np.int64).reshape(-1, envs_each(self._config))
+            place.games, place.log, place.crc = games or None, [log], None
+            place.rng, place.pending = np.array(state[f"p{i}.rng"]), np.array(state[f"p{i}.pending"])
+            place.done = int(state[f"p{i}.done"])
+            place.chunks = {c: from_arrays(state, f"p{i}.chunk{c}.") for c in range(place.done)}
+        self._tick, self._obs = int(state["tick"]), np.array(state["obs"])
+        try:
+            for place in self._places:
+                self._settle(place, BIRTH_S)
+        except Lost as e:
+            raise self._died(f"a player could not go back to its games: {e}", e) from None
+        for c in range(int(state["permitted"])):
+            if f"leave{c}.epsilon" in state:
+                self._allow(self._saved_leave(c, state))
+            else:
+                self._permitted += 1
+        self._weights = None
+        return self._obs
+
+    def _saved_leave(self, c: int, state: Mapping[str, np.ndarray]) -> Leave:
+        name, arrays = f"leave{c}.", []
+        while f"{name}w{len(arrays)}" in state:
+            arrays.append(np.array(state[f"{name}w{len(arrays)}"]))
+        permit = Permit(c, float(state[f"{name}epsilon"]), bool(state[f"{name}keep"]))
+        return Leave(permit, Weights(int(state[f"{name}version"]), self._hosts.put(arrays), arrays))
+
+    def close(self) -> None:
+        """End all players. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            self._hosts.close()
+
+    def send(self, actions: np.ndarray) -> None:
+        """The players choose actions themselves."""
+        raise TypeError("a Crew takes permits, not actions")
+
+    def recv(self) -> Step:
+        return self.take()[1]
+
+
+def slack_chunks(config: Config) -> int:
+    """The slack in whole chunks."""
+    return config.slack_steps // (config.n_envs * config.chunk_vector_steps)

@@ -1,0 +1,38 @@
+"""One small Ray cluster for all tests in here: starting it takes some ten seconds of a busy core."""
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # localhost only; read when Ray is imported
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+SMALL = {"object_store_memory": 100 << 20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="package")
+def three_nodes():
+    """A cluster of three nodes with one CPU each, all on this machine; a test may kill all but the head."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
+    from dqnitro.cluster.connect import import_ray
+
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), *sys.path])  # nodes and their workers inherit it
+    ray = import_ray("ray")
+    from ray.cluster_utils import Cluster
+
+    config = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_timeout_ms": 3000}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": config, **SMALL})
+    try:
+        for _ in range(2):
+            cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+        ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

@@ -1,0 +1,167 @@
+"""What is looked at before anything starts on a cluster: resources, versions, storage. No cluster is needed for it."""
+
+import sys
+import types
+
+import pytest
+
+from dqnitro.cluster import nodes
+from dqnitro.cluster.connect import check_address, connect
+from dqnitro.cluster.nodes import Need, Node, check_nodes, fits, shared_out, versions
+from dqnitro.config import Config
+from dqnitro.errors import ConfigError
+from dqnitro.seeds.allocation import PROCESS_BYTES, least_need
+
+GIB = 1 << 30
+BIG, SMALL, GPUS = (
+    Node("a" * 56, "big", 8, 0, 16 * GIB),
+    Node("b", "small", 2, 0, 3 * GIB),
+    Node("c", "gpus", 16, 2, 64 * GIB),
+)
+
+
+@pytest.mark.parametrize(
+    ("need", "count"),
+    [
+        (Need(1, 0, GIB), 8 + 2 + 16),
+        (Need(3, 0, GIB), 2 + 0 + 5),
+        (Need(1, 1, GIB), 2),
+        (Need(1, 0, 2 * GIB), 8 + 1 + 16),
+    ],
+)
+def test_each_node_carries_what_fits_into_all_of_its_resources(need, count):
+    assert fits([BIG, SMALL, GPUS], need) == count
+
+
+def test_spare_cpus_are_divided_and_never_cost_a_place():
+    assert shared_out([BIG, SMALL], Need(1, 0, GIB), 10) == (Need(1, 0, GIB), 10)
+    assert shared_out([BIG, SMALL], Need(1, 0, GIB), 3) == (Need(2, 0, GIB), 3)
+    assert shared_out([BIG, SMALL], Need(1, 0, GIB), 1) == (Need(8, 0, GIB), 1)
+    assert shared_out([BIG], Need(1, 0, GIB), 100) == (Need(1, 0, GIB), 8)
+
+
+@pytest.mark.parametrize("need", [Need(9, 0, GIB), Need(1, 1, GIB), Need(1, 0, 17 * GIB)])
+def test_what_no_node_can_carry_is_refused_instead_of_waited_for(need):
+    with pytest.raises(ConfigError, match="no node of the cluster has that .big: 8 CPUs and 16.0 GiB; small"):
+        shared_out([BIG, SMALL], need, 4)
+
+
+def test_a_run_needs_the_memory_of_its_replay():
+    atari = Config(replay_capacity=100_000, torch_threads=3)
+    assert least_need(atari) == Need(3, 0, PROCESS_BYTES + 84 * 84 * 100_000)
+    assert least_need(Config(env_id="CartPole-v1")) == Need(1, 0, PROCESS_BYTES)
+
+
+class FakeRay:
+    """A node that answers whatever it is told to."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def remote(self, **options):
+        def function(f):
+            out = types.SimpleNamespace(remote=lambda path: self.answer(f, path))
+            out.options = lambda **more: out
+            return out
+
+        return function
+
+    def get(self, answer, timeout):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def asked(answer, shared=None):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
+    check_nodes(types.SimpleNamespace(ray=FakeRay(answer)), [BIG], shared)
+
+
+def test_a_node_like_this_one_passes(tmp_path):
+    (tmp_path / "seeds.json").write_text("{}")
+    asked(lambda f, path: f(path), tmp_path / "seeds.json")
+    asked(lambda f, path: f(path))
+
+
+BAD = {
+    "no DQNitro": (lambda f, path: ("ModuleNotFoundError: dqnitro", None, True), "node big has no DQNitro that works"),
+    "old torch": (
+        lambda f, path: (versions() | {"torch": "1.0"}, None, True),
+        f"node big has torch 1.0, here it is {versions()['torch']}",
+    ),
+    "other DQNitro": (lambda f, path: (versions() | {"DQNitro": "9"}, None, True), "node big has DQNitro 9, here it"),
+    "no answer": (lambda f, path: TimeoutError(), "node big does not answer (TimeoutError)"),
+    "no storage": (lambda f, path: f("/nowhere/seeds.json"), "node big does not see"),
+    "other storage": (lambda f, path: (*f(path)[:1], "0" * 64, True), "node big does not see"),
+    "no rights": (lambda f, path: (*f(path)[:2], False), "node big cannot write to"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_node_that_would_give_other_runs_or_none_is_one_line(name, tmp_path):
+    answer, message = BAD[name]
+    (tmp_path / "seeds.json").write_text("{}")
+    with pytest.raises(ConfigError) as e:
+        asked(answer, tmp_path / "seeds.json")
+    assert message in str(e.value) and "hint: " in str(e.value) and "\n" not in str(e.value)
+
+
+def test_the_checksum_is_of_the_sources(tmp_path, monkeypatch):
+    before = nodes.source_digest()
+    package = tmp_path / "dqnitro" / "cluster"
+    package.mkdir(parents=True)
+    (package / "nodes.py").write_text("x = 1\n")
+    monkeypatch.setattr(nodes, "__file__", str(package / "nodes.py"))
+    first = nodes.source_digest()
+    (package / "nodes.py").write_text("x = 2\n")
+    assert len({before, first, nodes.source_digest()}) == 3
+
+
+def test_without_ray_it_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        ConfigError, match="--on auto needs Ray, which cannot be imported .*; hint: pip install 'dqnitro"
+    ):
+        connect("auto")
+
+
+def fake_ray(monkeypatch, error) -> list[str]:
+    """A Ray whose `init` fails; the calls that it got."""
+    calls = []
+
+    def init(**options):
+        calls.append(f"init {options['address']}")
+        raise error
+
+    fake = types.ModuleType("ray")
+    fake.__dict__.update(init=init, is_initialized=lambda: False, shutdown=lambda: calls.append("shutdown"))
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setitem(sys.modules, "ray._private", types.ModuleType("ray._private"))
+    monkeypatch.setitem(sys.modules, "ray._private.worker", types.ModuleType("ray._private.worker"))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ConnectionError("Could not find any running Ray instance."), "no Ray cluster was found (Could not find any"),
+        (
+            RuntimeError("Version mismatch: Ray: 2.9\n  Python: 3.9"),
+            "(Version mismatch: Ray: 2.9 Python: 3.9); hint: install",
+        ),
+        (ValueError("no room"), "cannot use that cluster (no room); hint: "),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_one_line_and_is_left(error, message, monkeypatch):
+    calls = fake_ray(monkeypatch, error)
+    with pytest.raises(ConfigError) as e:
+        connect("auto")
+    assert message in str(e.value) and calls == ["init auto", "shutdown"]
+
+
+def test_addresses():
+    for good in ("ray", "auto", "ray://10.0.0.1:10001", "ray://[::1]:10001", "ray://host.example:1"):
+        assert check_address(good) == good
+    for bad in ("", "Ray", "ray://", "ray://host", "ray://:1", "ray://host:x", "ray://host:70000", "http://host:1"):
+        with pytest.raises(ConfigError, match="not the address of a cluster"):
+            check_address(bad)

@@ -1,0 +1,90 @@
+"""Which ends of a run on a cluster are ends, and which are accidents; with a Ray that does what it is told."""
+
+import pathlib
+import signal
+import types
+
+import pytest
+
+from dqnitro.cluster.nodes import Need
+from dqnitro.cluster.team import LOST, RayTeam, order_of
+
+
+class FakeRay:
+    """Every call of `run` ends at once: with the next of the exit codes, or with a lost actor where that is None."""
+
+    class RayError(Exception):
+        pass
+
+    class RayActorError(RayError):
+        pass
+
+    def __init__(self, codes):
+        self.codes, self.started, self.ended = list(codes), [], 0
+        self.exceptions = types.SimpleNamespace(RayError=self.RayError, RayActorError=self.RayActorError)
+
+    def remote(self, **options):
+        return lambda kind: types.SimpleNamespace(remote=self._actor)
+
+    def _actor(self):
+        def run(order):
+            self.started.append(order.arguments)
+            return self.codes.pop(0)
+
+        return types.SimpleNamespace(
+            node=types.SimpleNamespace(remote=lambda: "somewhere"), run=types.SimpleNamespace(remote=run),
+            stop=types.SimpleNamespace(remote=lambda number: None),
+        )  # fmt: skip
+
+    def wait(self, refs, timeout):
+        return refs, []
+
+    def get(self, ref):
+        if ref is None:
+            raise self.RayActorError
+        return ref
+
+    def kill(self, actor):
+        self.ended += 1
+
+
+def team_of(codes, seeds=(1,), at_once=2):
+    ray, said = FakeRay(codes), []
+    here = pathlib.Path(".")
+
+    def order(seed):
+        return order_of(["python", str(seed)], here / "log", here, {})
+
+    return RayTeam(types.SimpleNamespace(ray=ray), Need(1, 0, 0), order, seeds, at_once, said.append), ray, said
+
+
+def followed(team):
+    for _ in range(20):
+        team.poll()
+    return {seed: member.code for seed, member in team.members.items()}
+
+
+@pytest.mark.parametrize("lost", [None, -signal.SIGKILL, 143, 129])
+def test_a_run_that_was_lost_or_stopped_by_nobody_here_starts_again(lost):
+    team, ray, said = team_of([lost, lost, 0])
+    assert followed(team) == {1: 0} and team.over and len(ray.started) == ray.ended == 3
+    assert len(said) == 2 and "it goes on from its last checkpoint (2 of 3)" in said[1]
+
+
+def test_a_run_that_is_lost_again_and_again_has_failed():
+    team, ray, _ = team_of([None] * 10)
+    assert followed(team) == {1: -signal.SIGKILL} and len(ray.started) == LOST + 1
+
+
+def test_other_exit_codes_are_ends_and_the_next_run_takes_the_place():
+    team, ray, said = team_of([0, 3, 2], seeds=(1, 2, 3), at_once=1)
+    assert followed(team) == {1: 0, 2: 3, 3: 2} and not said
+    assert ray.started == [("1",), ("2",), ("3",)]
+
+
+@pytest.mark.parametrize("code", [None, 143])
+def test_what_was_told_to_stop_does_not_start_again(code):
+    team, ray, _ = team_of([code], seeds=(1, 2), at_once=1)
+    team.poll()
+    team.stop(signal.SIGTERM)
+    assert followed(team) == {1: 143} and team.over and len(ray.started) == 1

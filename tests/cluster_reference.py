@@ -1,0 +1,59 @@
+"""What the runner `cluster` is compared with: the inline loop with the same ages of weights and epsilon."""
+
+import numpy as np
+import torch
+
+from dqnitro.config import Config
+from dqnitro.run.cluster.crew import slack_chunks
+from dqnitro.run.cluster.player import envs_each, first_rng
+from dqnitro.run.inline import choose_actions, learn_owed, make_agent, remember
+from dqnitro.run.processes.player import unpack_rng
+
+CORRIDOR = Config(
+    env_id="dqnitro_test/Corridor-v0", n_envs=4, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
+    first_fill_steps=40, replay_capacity=160, target_sync_steps=10, epsilon_start=0.5, epsilon_decay_steps=200,
+    max_steps=220, torch_threads=1, n_step=2, double=True, checkpoint_every_s=0.0, learning_rate=5e-3,
+    runner="cluster", players=2, chunk_vector_steps=3,
+)  # fmt: skip
+
+
+def inline_with_the_same_ages(config: Config):
+    """The reference implementation: one process, one loop, and weights and epsilon of `slack` chunks ago."""
+    a = make_agent(config.replace(runner="inline", players=1, slack_steps=0))
+    online, generators = list(a.learner.online.parameters()), []
+    for i in range(config.players):
+        generators.append(np.random.Generator(np.random.PCG64()))
+        generators[i].bit_generator.state = unpack_rng(first_rng(config.seed, i))
+    kept, slack, m, tick = [], slack_chunks(config), envs_each(config), 0
+    while a.clock.steps < config.max_steps:
+        if tick % config.chunk_vector_steps == 0:
+            kept.append(([p.detach().clone() for p in online], a.clock.epsilon()))
+        weights, epsilon = kept[max(0, len(kept) - 1 - slack)]
+        current = [p.data for p in online]
+        for p, old in zip(online, weights, strict=True):
+            p.data = old
+        actions = np.concatenate(
+            [
+                choose_actions(
+                    rng, epsilon, a.pending[i * m : (i + 1) * m], a.envs.spec.n_actions,
+                    lambda i=i: a.learner.greedy(a.obs[i * m : (i + 1) * m]),
+                )
+                for i, rng in enumerate(generators)
+            ]
+        )  # fmt: skip
+        for p, now in zip(online, current, strict=True):
+            p.data = now
+        a.envs.send(actions)
+        learn_owed(a)
+        remember(a, actions, a.envs.recv())
+        tick += 1
+    a.close()
+    return a
+
+
+def same(a, b) -> None:
+    assert (a.clock.steps, a.clock.updates) == (b.clock.steps, b.clock.updates) and a.clock.updates > 20
+    for x, y in ((a.learner.online, b.learner.online), (a.learner.target, b.learner.target)):
+        assert all(torch.equal(i, j) for i, j in zip(x.parameters(), y.parameters(), strict=True))
+    x, y = (r.replay.sample(16, np.random.default_rng(0), 1.0).batch for r in (a, b))
+    assert all(torch.equal(i, j) for i, j in zip(x, y, strict=True))

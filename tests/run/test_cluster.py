@@ -1,0 +1,160 @@
+"""The runner `cluster` without a cluster: equal to the inline loop with the same ages, whatever is lost."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import fakes_envs
+from cluster_reference import CORRIDOR, inline_with_the_same_ages, same
+from dqnitro.envs import make_envs
+from dqnitro.errors import ConfigError, PlayerDied
+from dqnitro.run import make_run
+from dqnitro.run.cluster import cpus_each
+from dqnitro.run.cluster.chunk import Chunk, Recorder, from_arrays, joined, steps_of, to_arrays
+from dqnitro.run.cluster.player import first_rng, played_config
+from dqnitro.session import resume, train
+from fakes_hosts import LocalHosts, in_this_process
+
+fakes_envs.register()
+CATCH = CORRIDOR.replace(env_id="dqnitro_test/Catch-v0", frame_stack=2, screen_size=36, max_steps=120)
+VARIANTS = {
+    "1 player": CORRIDOR.replace(players=1),
+    "2 players": CORRIDOR,
+    "4 players": CORRIDOR.replace(players=4),
+    "4 players, slack 1": CORRIDOR.replace(players=4, slack_steps=12),
+    "slack 2": CORRIDOR.replace(slack_steps=24),
+    "pixels": CATCH.replace(slack_steps=12),
+    "channels-last": CATCH.replace(wrappers=("no-grad", "channels-last")),
+    "prioritized": CORRIDOR.replace(prioritized=True, slack_steps=12),
+}
+
+
+@pytest.fixture
+def hosts(monkeypatch):
+    return in_this_process(monkeypatch)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_it_is_the_inline_loop_with_the_same_ages(name, hosts):
+    result = train(VARIANTS[name])
+    same(result.agent, inline_with_the_same_ages(VARIANTS[name]))
+    assert hosts[0].started == VARIANTS[name].players and not any(hosts[0].players.values())  # and all were ended
+
+
+def test_one_player_and_chunks_of_one_step_are_the_inline_run_but_for_its_random_numbers(hosts):
+    config = CORRIDOR.replace(players=1, chunk_vector_steps=1, epsilon_start=0.0, epsilon_end=0.0)
+    same(train(config).agent, train(config.replace(runner="inline")).agent)
+
+
+def test_slack_and_the_number_of_players_matter():
+    runs = [inline_with_the_same_ages(c) for c in (CORRIDOR, VARIANTS["slack 2"], VARIANTS["4 players"])]
+    first = [next(iter(r.learner.online.parameters())) for r in runs]
+    assert not torch.equal(first[0], first[1]) and not torch.equal(first[0], first[2])
+
+
+@pytest.mark.parametrize("name", ["2 players", "slack 2", "pixels"])
+def test_lost_players_change_nothing(name, hosts, capsys):
+    config = VARIANTS[name]
+    agent, ticks = make_run(config)
+    hosts[0].lose_at = dict.fromkeys((3, 8, 17), True)
+    while next(ticks).steps < config.max_steps:
+        pass
+    assert agent.envs.replaced == 3 and hosts[0].started == config.players + 3
+    same(agent, inline_with_the_same_ages(config))
+    agent.close()
+    assert "was lost (it was killed); starting it elsewhere (1 of 3)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["2 players", "slack 2", "pixels"])
+def test_a_run_that_was_stopped_within_a_chunk_goes_on_bit_for_bit(name, hosts, tmp_path):
+    config = VARIANTS[name]
+    train(config.replace(max_steps=76), tmp_path / "r")
+    same(resume(tmp_path / "r", max_steps=config.max_steps).agent, inline_with_the_same_ages(config))
+
+
+def test_a_player_that_is_lost_again_and_again_ends_the_run_which_is_saved_and_goes_on(hosts, tmp_path, monkeypatch):
+    config = VARIANTS["slack 2"]
+    monkeypatch.setattr(LocalHosts, "lose_from", 20)
+    with pytest.raises(PlayerDied, match="lost 4 times within 100 chunks, at last because it was killed; the run is"):
+        train(config, tmp_path / "r")
+    monkeypatch.undo()
+    in_this_process(monkeypatch)
+    same(resume(tmp_path / "r").agent, inline_with_the_same_ages(config))
+
+
+def test_games_that_come_out_differently_are_not_passed_off_as_the_same(hosts, monkeypatch):
+    agent, ticks = make_run(CORRIDOR)
+    for _ in range(5):
+        next(ticks)
+    agent.envs._places[0].crc = agent.envs._places[0].crc + 1
+    hosts[0].kill(hosts[0].numbers[0])
+    with pytest.raises(PlayerDied, match="did not come out the same"):
+        list(itertools.islice(ticks, 5))
+    agent.close()
+
+
+def test_the_cpus_of_all_nodes_are_divided_among_the_players():
+    assert [cpus_each([1, 1, 1], n) for n in (1, 3, 4, 6, 7)] == [1, 1, 0.5, 0.5, 0.3333]
+    assert cpus_each([0, 16], 16) == 1 and cpus_each([0.5], 1) == 0.5
+    for cpus in ([], [0.0], [1.0]):
+        with pytest.raises(ConfigError, match="17 players need more CPUs"):
+            cpus_each(cpus, 17)
+
+
+@pytest.mark.parametrize("config", [CORRIDOR, CATCH], ids=["vector", "pixels"])
+def test_a_chunk_holds_each_frame_once_and_gives_every_step_back(config):
+    config = played_config(config)
+    envs, rng = make_envs(config, first=2), np.random.default_rng(3)
+    obs = first = envs.reset()
+    recorder, shown = Recorder(envs.spec, obs), []
+    for _ in range(40):
+        actions = rng.integers(0, envs.spec.n_actions, config.n_envs)
+        envs.send(actions)
+        shown.append((actions, envs.recv()))
+        recorder.add(*shown[-1])
+    envs.close()
+    chunk = recorder.chunk(first_rng(1, 0), np.zeros(2))
+    chunk = from_arrays(to_arrays(chunk, "a."), "a.")
+    assert isinstance(chunk, Chunk) and any(step.ends for _, step in shown) and len(chunk.whole) < 10
+    if config.frame_stack > 1:
+        assert chunk.frames.nbytes * config.frame_stack == 40 * obs.nbytes and len(chunk.whole) > 0
+    for begin, before in ((0, first), (7, shown[6][1].obs_t)):
+        for (a, x), (b, y) in zip(steps_of(chunk, envs.spec, before, begin), shown[begin:], strict=True):
+            assert (a == b).all() and x.ends == y.ends
+            assert all((getattr(x, n) == getattr(y, n)).all() for n in ("obs_t", "reward_t", "terminated", "reset"))
+
+
+def test_joined_steps_are_those_of_all_environments_together():
+    whole = make_envs(CATCH.replace(runner="inline", players=1))
+    halves = [make_envs(played_config(CATCH), first) for first in (0, 2)]
+    assert (np.concatenate([e.reset() for e in halves]) == whole.reset()).all()
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        actions = rng.integers(0, whole.spec.n_actions, 4)
+        parts = []
+        for envs, mine in zip(halves, np.split(actions, 2), strict=True):
+            envs.send(mine)
+            parts.append((mine, envs.recv()))
+        whole.send(actions)
+        a, (_, b) = whole.recv(), joined(parts)
+        assert a.ends == b.ends
+        assert all((getattr(a, n) == getattr(b, n)).all() for n in ("obs_t", "reward_t", "terminated", "reset"))
+    for envs in (*halves, whole):
+        envs.close()
+
+
+BAD = {
+    "3 players": ({"players": 3}, "4 environments cannot be divided among 3 players; hint: n_envs 6 can"),
+    "inline": ({"runner": "inline"}, "players 2 needs runner cluster, got inline"),
+    "act_device": ({"act_device": "cpu"}, "act_device cpu is for runner inline, got cluster"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_settings_that_cannot_work(name):
+    changes, message = BAD[name]
+    with pytest.raises(ConfigError) as e:
+        CORRIDOR.replace(**changes)
+    assert message in str(e.value)
