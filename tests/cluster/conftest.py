@@ -12,8 +12,8 @@ SMALL = {"object_store_memory": 100 << 20, "include_dashboard": False}
 
 
 @pytest.fixture(scope="package")
-def three_nodes():
-    """A cluster of three nodes with one CPU each, all on this machine; a test may kill all but the head."""
+def ray_cluster():
+    """A cluster of one node with one CPU, for all tests."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
     from dqnitro.cluster.connect import import_ray
 
@@ -25,8 +25,6 @@ def three_nodes():
     config = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_timeout_ms": 3000}
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "_system_config": config, **SMALL})
     try:
-        for _ in range(2):
-            cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
         ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
         yield cluster
     finally:
@@ -36,3 +34,13 @@ def three_nodes():
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+@pytest.fixture
+def three_nodes(ray_cluster):
+    """Three nodes with one CPU each, all on this machine; a test may kill all but the head."""
+    import ray
+
+    for _ in range(3 - sum(n["Alive"] for n in ray.nodes())):
+        ray_cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+    return ray_cluster
