@@ -12,12 +12,19 @@ from dqnitro.run import make_run
 fakes_envs.register()
 
 
-def players() -> list[psutil.Process]:
-    return [p for p in psutil.process_iter(["cmdline"]) if (p.info["cmdline"] or [""])[0].startswith("ray::RayPlayer")]
+def players_of(cluster) -> list[psutil.Process]:
+    """The processes of all players on the nodes of this cluster; another test may have a cluster of its own."""
+    nodes = {n.all_processes["raylet"][0].process.pid for n in cluster.list_all_nodes()}
+    named = [p for p in psutil.process_iter(["cmdline", "ppid"]) if p.info["ppid"] in nodes]
+    return [p for p in named if (p.info["cmdline"] or [""])[0].startswith("ray::RayPlayer")]
 
 
 def test_players_that_are_killed_stopped_and_cut_off_change_nothing(three_nodes, monkeypatch, capsys):
     monkeypatch.setenv(ADDRESS, "auto")
+
+    def players() -> list[psutil.Process]:
+        return players_of(three_nodes)
+
     config = CORRIDOR.replace(players=4, slack_steps=12, max_steps=400)
     agent, ticks = make_run(config)
     assert len(players()) == 4 and len({p.parent().pid for p in players()}) > 1  # on several nodes
