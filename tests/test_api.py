@@ -13,7 +13,7 @@ import torch
 
 import dqnitro
 import fakes_envs
-from dqnitro import Config, own
+from dqnitro import Config, own, planning
 from dqnitro.errors import CheckpointError, ConfigError
 from dqnitro.notebook import NotebookSink, in_notebook
 from dqnitro.python_words import in_python
@@ -157,6 +157,21 @@ def test_no_option_is_left_in_any_message():
 )
 def test_options_become_keywords(text, python):
     assert in_python(text) == python
+
+
+def test_a_short_run_fills_and_explores_in_a_part_of_its_steps(capsys):
+    def planned(**changes):
+        return planning.planned(planning.Wish("CartPole-v1", changes=changes))
+
+    config = planned(max_steps=2_000).config
+    assert (config.first_fill_steps, config.epsilon_decay_steps) == (100, 1_000)
+    assert planned(max_steps=10**6).config == planned().config.replace(max_steps=10**6)
+    assert planned(max_steps=2_000, first_fill_steps=500, epsilon_decay_steps=7).config.epsilon_decay_steps == 7
+    assert planned(max_steps=2_000).notes == ()
+    (says,) = planned(max_steps=300, first_fill_steps=500).notes
+    assert says.startswith("this run will not learn: it ends after 300 steps, and the first update comes after 500")
+    dqnitro.train("CartPole-v1", max_steps=100, first_fill_steps=200, log_every_s=0.0)
+    assert "this run will not learn" in capsys.readouterr().err
 
 
 # ---- the trained agent

@@ -17,6 +17,7 @@ import numpy as np
 
 from dqnitro import own, planning, session, trained
 from dqnitro.callback import Callback
+from dqnitro.cli.flags import note
 from dqnitro.cli.live import make_sinks
 from dqnitro.cli.training import afterwards, write_page
 from dqnitro.config import Config
@@ -25,7 +26,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.events import Sink, close_all
 from dqnitro.notebook import NotebookSink, in_notebook
 from dqnitro.play import load_config
-from dqnitro.python_words import OTHER_NAMES, python_errors
+from dqnitro.python_words import OTHER_NAMES, in_python, python_errors
 from dqnitro.run_folder import new_run_dir
 from dqnitro.trained import TrainedAgent
 
@@ -91,6 +92,8 @@ def train(
         made = planning.planned(planning.Wish(env_id, recipe or "auto", without, also, settings))
     recipe = recipe or ("custom" if isinstance(env, Config) else "auto")
     config, rungs = made.config, made.rungs
+    for text in made.notes if progress else ():
+        note(in_python(text))
     if run_dir is None and (page or video):
         run_dir = new_run_dir(config, recipe, pathlib.Path("runs"))
     with _live(config, f"{config.env_id} · {recipe}", progress) as live:

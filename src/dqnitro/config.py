@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from dqnitro import own
 from dqnitro.errors import ConfigError
 
 
@@ -69,6 +70,7 @@ class Config:
 
     # --- learning
     learning_rate: float = _doc(1e-4, "Adam's learning rate")
+    optimizer: str = _doc("adam", "adam, or module:function of your own (docs/python.md)")
     adam_epsilon: float = _doc(1e-8, "Adam's epsilon")
     gamma: float = _doc(0.99, "discount per step")
     batch_size: int = _doc(32, "transitions per update")
@@ -181,6 +183,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "init": ("torch", "kaiming"),
     "resize": ("area", "linear", "pillow"),
     "loss": ("mse", "huber"),
+    "optimizer": ("adam",),
     "runner": ("inline", "processes", "device", "hybrid", "cluster"),
 }
 
@@ -279,8 +282,12 @@ def _check_each_value(c: Config) -> None:
     for name, f in FIELDS.items():
         value = getattr(c, name)
         _check_type(name, value, f.default)
-        if name in CHOICES and value not in CHOICES[name]:
-            raise ConfigError(f"{name} must be one of {', '.join(CHOICES[name])}, got {shown(value)}")
+        mine = name in own.KINDS
+        if name in CHOICES and value not in CHOICES[name] and not (mine and own.is_own(name, str(value))):
+            raise ConfigError(
+                f"{name} must be one of {', '.join(CHOICES[name])}, got {shown(value)}",
+                "one of your own is module:function, or a name that its module has registered" if mine else "",
+            )
         if name in RANGES and (what := RANGES[name].wrong(value)):
             raise ConfigError(f"{name} {what}", f"the default is {shown(f.default)}")
 

@@ -6,6 +6,7 @@ The suffix is the time: `obs_tm1, action_tm1` are from before the step, `reward_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -269,9 +270,14 @@ def td_target(reward_t: Tensor, discount_t: Tensor, q_t: Tensor, q_t_selector: T
     return reward_t + discount_t * q_t.gather(1, best).squeeze(1)
 
 
-def td_loss(q_tm1: Tensor, action_tm1: Tensor, target_t: Tensor, kind: str) -> tuple[Tensor, Tensor]:
+def td_loss(
+    q_tm1: Tensor, action_tm1: Tensor, target_t: Tensor, kind: str | Callable[[Tensor, Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
     """Per-sample loss and the temporal-difference error; gradients flow through q_tm1 alone."""
-    td = target_t.detach() - q_tm1.gather(1, action_tm1.unsqueeze(1)).squeeze(1)
+    value = q_tm1.gather(1, action_tm1.unsqueeze(1)).squeeze(1)
+    td = target_t.detach() - value
+    if callable(kind):
+        return kind(value, target_t.detach()), td
     if kind == "huber":
         loss = F.huber_loss(td, torch.zeros_like(td), reduction="none")
     else:

@@ -8,7 +8,9 @@ from typing import Any
 
 from dqnitro import recipes
 from dqnitro.config import Config
+from dqnitro.envs import env_kind
 from dqnitro.ladder import fitted
+from dqnitro.learn import own_pieces
 from dqnitro.requirements import check_runner
 
 
@@ -37,6 +39,32 @@ def planned(wish: Wish) -> Planned:
     without, also = tuple(wish.without), tuple(wish.also)
     plan = recipes.plan(wish.recipe, wish.env_id, wish.changes.get("device"))
     config = plan.config(without, also).replace(**wish.changes)
+    if wish.recipe == "auto" and env_kind(wish.env_id) == "vector":
+        config = budgeted(config, wish.changes)
     config, rungs, why = fitted(config, plan.climbed(without, also))
+    config, rungs = own_pieces.fitted(config, rungs)
     check_runner(config)
-    return Planned(config, rungs, (why,) if why else ())
+    own_pieces.check_runner(config)
+    return Planned(config, rungs, tuple(text for text in (why, never_learns(config)) if text))
+
+
+def budgeted(config: Config, given: Mapping[str, Any]) -> Config:
+    """A run of few steps fills its replay and explores in a part of them, unless the user says otherwise."""
+    if not config.max_steps:
+        return config
+    changes: dict[str, int] = {}
+    if "first_fill_steps" not in given:
+        changes["first_fill_steps"] = min(config.first_fill_steps, max(config.batch_size, config.max_steps // 20))
+    if "epsilon_decay_steps" not in given:
+        changes["epsilon_decay_steps"] = min(config.epsilon_decay_steps, config.max_steps // 2)
+    return config.replace(**changes)
+
+
+def never_learns(config: Config) -> str | None:
+    """What to tell a user whose run ends before its first update; None if it does not."""
+    if not config.max_steps or config.max_steps > config.first_fill_steps:
+        return None
+    return (
+        f"this run will not learn: it ends after {config.max_steps:,} steps, and the first update comes after "
+        f"{config.first_fill_steps:,} (first_fill_steps)"
+    )

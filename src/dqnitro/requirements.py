@@ -73,6 +73,8 @@ def needs_nature_network(c: Config) -> str | None:
     """The shapes that the kernels of `own-kernels` are written for."""
     supported = {
         "network": ("nature",),
+        "loss": ("mse", "huber"),
+        "optimizer": ("adam",),
         "screen_size": (84,),
         "frame_stack": (4,),
         "hidden_units": (64, 128, 256, 512, 1024),

@@ -6,11 +6,12 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Tuple
 
 from dqnitro.config import Config
 from dqnitro.envs import atari_game, atari_games, env_kind, make_envs, make_watched_envs
@@ -57,7 +58,6 @@ def test_an_environment_of_ones_own_may_be_called_like_a_game() -> None:
         ("no_such_module:Foo-v0", "no module named 'no_such_module'"),
         ("gymnasium:Foo-v0", "unknown game or environment"),
         ("Pendulum-v1", r"Box\(-2.0, 2.0, \(1,\), float32\), DQN needs Discrete"),
-        ("Blackjack-v1", r"observation space Tuple\(.*Discrete are supported"),
     ],
 )
 @pytest.mark.parametrize("backend", ["wrappers", "gym-async", "ale"])
@@ -110,7 +110,7 @@ def test_what_is_an_image_and_what_a_vector(space: gym.Space, kind: str) -> None
 @pytest.mark.parametrize(
     ("space", "message"),
     [
-        (Dict({"a": Discrete(2)}), "observation space Dict"),
+        (Dict({"a": Sequence(Discrete(2))}), "observation space Dict"),
         (Box(0, 255, (4, 84, 84), np.uint8), r"images of shape \(4, 84, 84\).*which frame_stack stacks"),
         (Box(0, 255, (2, 3, 84, 84), np.uint8), r"observations of shape \(2, 3, 84, 84\)"),
         (Box(-np.inf, np.inf, (84, 84), np.float32), "without bounds"),
@@ -121,10 +121,32 @@ def test_observations_that_are_not_supported_are_refused(space: gym.Space, messa
         space_kind(space, "x")
 
 
+@pytest.mark.parametrize(
+    ("space", "observation", "flat"),
+    [
+        (Discrete(3, start=5), 6, [0, 1, 0]),
+        (MultiDiscrete([2, 3]), [1, 2], [0, 1, 0, 0, 1]),
+        (Dict({"b": Box(-1, 1, (2,)), "a": Discrete(2)}), {"a": 1, "b": [0.5, -1]}, [0, 1, 0.5, -1]),
+        (Tuple([Discrete(2), Dict({"x": Box(0, 9, (1, 2))})]), (0, {"x": [[3, 4]]}), [1, 0, 3, 4]),
+    ],
+)
+def test_everything_of_a_fixed_size_becomes_one_vector(space: gym.Space, observation: Any, flat: list[float]) -> None:
+    assert space_kind(space, "x") == "vector"
+    env = FlatFloats(Shows(space, observation))
+    np.testing.assert_array_equal(env.observation(observation), np.array(flat, np.float32))
+    assert env.observation_space.shape == (len(flat),)
+
+
+def test_a_game_of_cards_is_played() -> None:
+    envs = make_envs(Config(env_id="Blackjack-v1", n_envs=2))
+    assert envs.reset().shape == (2, 32 + 11 + 2)
+    envs.close()
+
+
 class Shows(gym.Env):
     action_space = Discrete(2)
 
-    def __init__(self, space: Box, obs: np.ndarray) -> None:
+    def __init__(self, space: gym.Space, obs: Any) -> None:
         self.observation_space, self.obs = space, obs
 
 

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from dqnitro import own
 from dqnitro.config import CHOICES, FIELDS, Config, Range, nearest, shown
 from dqnitro.errors import ConfigError
 from dqnitro.files import check_writable
@@ -191,7 +192,11 @@ def _add_flag(group: argparse._ActionsContainer, name: str) -> None:
     elif isinstance(default, int | float):
         kw |= {"type": Number(isinstance(default, int)), "metavar": "N" if isinstance(default, int) else "X"}
     else:
-        kw |= {"choices": CHOICES.get(name), "metavar": None if name in CHOICES else name.upper()}
+        choices = CHOICES.get(name)
+        if choices and name in own.KINDS:  # Config checks them: module:function may be given, too
+            kw["metavar"] = "{" + ",".join((*choices, "module:function")) + "}"
+        else:
+            kw |= {"choices": choices, "metavar": None if choices else name.upper()}
     if name not in FIRST:
         kw["help"] = f"{text} [{value_text(default)}]".replace("%", "%%")
     flags = [flag_name(name)]

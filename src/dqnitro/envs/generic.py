@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces.utils import flatdim, flatten
 
 from dqnitro import own
 from dqnitro.config import Config
@@ -127,8 +128,13 @@ def space_kind(space: gym.Space, env_id: str) -> Literal["image", "vector"]:
     """How the observations will be treated; ConfigError if the space is not supported."""
     if isinstance(space, Discrete):
         return "vector"
-    supported = "Box vectors, Box images (HxW, HxWx1, HxWx3, 1xHxW, 3xHxW) and Discrete are supported"
+    supported = (
+        "Box vectors, Box images (HxW, HxWx1, HxWx3, 1xHxW, 3xHxW), Discrete, and Dict and Tuple of a fixed size are "
+        "supported"
+    )
     if not isinstance(space, Box):
+        if space.is_np_flattenable:
+            return "vector"
         raise ConfigError(f"{env_id} has the observation space {_short(space)}", supported)
     sides = sorted(space.shape)[-2:]
     if len(space.shape) < 2 or min(sides) < SMALLEST_IMAGE:
@@ -203,22 +209,18 @@ def _check_there(observation: Any) -> None:
 
 
 class FlatFloats(gym.ObservationWrapper):
-    """Vectors: a Box is flattened to float32, a Discrete observation becomes one-hot."""
+    """Vectors: a Box is flattened to float32, a Discrete observation becomes one-hot, Dict and Tuple are joined."""
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
-        space = env.observation_space
-        self.start = int(space.start) if isinstance(space, Discrete) else None
-        self.size = int(space.n) if isinstance(space, Discrete) else int(np.prod(space.shape or ()))
+        self.space = env.observation_space
+        self.size = int(flatdim(self.space))
         self.observation_space = Box(-np.inf, np.inf, (self.size,), np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
-        _check_there(observation)
-        if self.start is None:
+        if isinstance(self.space, Box):  # most of them; without the detour over its own type
             return np.asarray(observation, np.float32).reshape(self.size)
-        out = np.zeros(self.size, np.float32)
-        out[int(observation) - self.start] = 1.0
-        return out
+        return np.asarray(flatten(self.space, observation), np.float32)
 
 
 class Grey(gym.ObservationWrapper):

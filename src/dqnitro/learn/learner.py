@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dqnitro import dqn
+from dqnitro import dqn, own
 from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.learn import own_pieces
 from dqnitro.learn.actors import CopiedNetwork, SameNetwork
 from dqnitro.learn.transforms import UpdateParts, wrap
 
@@ -95,6 +96,7 @@ def make_passes(config: Config, parts: UpdateParts) -> Passes:
 
 
 def make_losses(config: Config, parts: UpdateParts, atoms: Tensor | None) -> Losses:
+    loss_kind = own_pieces.find_loss(config)
     munchausen = dqn.Munchausen(config.munchausen_temperature, config.munchausen_scale, config.munchausen_floor)
 
     def target(online: nn.Module, out: Outputs, batch: Batch) -> Tensor:
@@ -123,7 +125,7 @@ def make_losses(config: Config, parts: UpdateParts, atoms: Tensor | None) -> Los
         else:
             q_t = dqn.q_values(out.target.t, None)
             y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, select(online, out, batch, q_t))
-        return dqn.td_loss(dqn.q_values(out.tm1, None), batch.action_tm1, y, config.loss)
+        return dqn.td_loss(dqn.q_values(out.tm1, None), batch.action_tm1, y, loss_kind)
 
     def quantile_loss(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
         each = dqn.quantile_huber_loss(out.tm1, batch.action_tm1, target(online, out, batch))
@@ -164,6 +166,8 @@ def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
 
 def build_network(config: Config, spec: EnvSpec) -> nn.Module:
     """The network of a config, on the CPU, with fresh weights."""
+    if own.is_own("network", config.network):
+        return own_pieces.make_network(config, spec, head_spec(config, spec))
     kind = config.network if spec.is_image else "vector"
     impala = dqn.Impala(config.impala_width, config.impala_norm == "layer")
     head = head_spec(config, spec)
@@ -210,7 +214,10 @@ class Learner:
         self.target = parts.prepare_target(parts.prepare(target.to(self.device)))
         self.sync_target()
         self.atoms = dqn.support(head, self.device) if head.categorical else None
-        self.optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
+        if own.is_own("optimizer", config.optimizer):
+            self.optimizer = own_pieces.make_optimizer(config, self.online.parameters())
+        else:
+            self.optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
         self.loss, self.loss_given, self.passes, self.loss_of_passes = make_losses(config, parts, self.atoms)
         self.acts_in_pass = parts.one_pass and acting is None
         self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
@@ -311,7 +318,8 @@ class Learner:
         out = {f"online.{k}": v for k, v in self.online.state_dict().items()}
         out |= {f"target.{k}": v for k, v in self.target.state_dict().items()}
         for i, p in enumerate(self.online.parameters()):
-            out |= {f"adam.{i}.{k}": v for k, v in self.optimizer.state.get(p, {}).items()}
+            kept = self.optimizer.state.get(p, {})  # those of others may hold plain numbers, too
+            out |= {f"adam.{i}.{k}": torch.as_tensor(v) for k, v in kept.items() if v is not None}
         out |= {f"step.{k}": v for k, v in self.optimizer_step.get_state().items()}
         out |= {f"acting.{k}": v for k, v in self.actor.get_state().items()}
         out["n_updates"] = torch.tensor(self.n_updates)
@@ -339,6 +347,8 @@ class Learner:
                     k: v.to(self.device if fused or k != "step" else "cpu").clone(memory_format=torch.preserve_format)
                     if k == "step"
                     else torch.empty_like(p).copy_(v)
+                    if v.shape == p.shape
+                    else v.to(self.device).clone()
                     for k, v in saved.items()
                 }
         self.optimizer_step.set_state(part("step."))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dqnitro import own
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import ConfigError
@@ -38,6 +39,8 @@ def make_replay(config: Config, spec: EnvSpec, learner_device: str, channels_las
     from dqnitro.replay.prioritized import PrioritizedReplay
 
     c = config
+    if own.is_own("replay", c.replay):
+        return _own_replay(config, spec)
     plain = c.replay == "plain"
     device = "cpu" if plain else (learner_device if c.replay_device == "auto" else c.replay_device)
     per_transition = (plain_bytes if plain else frame_bytes)(spec)
@@ -49,3 +52,18 @@ def make_replay(config: Config, spec: EnvSpec, learner_device: str, channels_las
     if c.prioritized:
         return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha, channels_last)
     return FrameReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, channels_last)
+
+
+def _own_replay(config: Config, spec: EnvSpec) -> Replay:
+    """Call the user's function with (config, spec), and look whether all methods are there."""
+    made = own.find("replay", config.replay)(config, spec)
+    missing = [
+        name
+        for name in ("start", "add", "sample", "update_priorities", "__len__", "get_state", "set_state")
+        if not callable(getattr(made, name, None))
+    ] + ["bytes_per_transition"] * (not hasattr(made, "bytes_per_transition"))
+    if missing:
+        raise ConfigError(
+            f"replay {config.replay} has no {', '.join(missing)}", "dqnitro.replay.base.Replay says what they do"
+        )
+    return made

@@ -19,6 +19,7 @@ from dqnitro.agent import HasSpec, Phases, State
 from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.learn.learner import Learner
+from dqnitro.learn.own_pieces import check_runner
 from dqnitro.learn.ring_update import make_update
 from dqnitro.replay.gpu_ring import Ring
 from dqnitro.requirements import MOST_TOGETHER
@@ -67,6 +68,7 @@ class GpuAgent(ABC):
     """A run whose replay and learner are on a GPU. `players`: one for each group of environments, all of the same size."""
 
     def __init__(self, config: Config, device: torch.device, envs: HasSpec, players: Sequence[Player]) -> None:
+        check_runner(config)
         self.config, self.device, self.envs = config, device, envs
         self.players: tuple[Any, ...] = tuple(players)
         if device.type == "cuda":
