@@ -173,11 +173,13 @@ class Residual(nn.Module):
 
 
 IMPALA_CHANNELS = (16, 32, 32)  # Espeholt et al. (2018), times the width
-IMPALA_POOLED = 6  # pixels on each side before the head: a quarter of the weights of the next layer (Clark et al. 2024)
 
 
 class ImpalaNetwork(ImageNetwork):
-    """The residual network of IMPALA: stages of a convolution, a max pool and two residual blocks, then a head."""
+    """The residual network of IMPALA: stages of a convolution, a max pool and two residual blocks, then a head.
+
+    A last max pool leaves 6x6 of 84x84 pixels, as in Clark et al. (2024): a quarter of the weights of the next layer.
+    """
 
     def __init__(self, obs_shape: tuple[int, ...], width: int, norm: bool, hidden: int, spec: HeadSpec) -> None:
         super().__init__()
@@ -189,8 +191,10 @@ class ImpalaNetwork(ImageNetwork):
             )
             inputs = channels
         self.stages = nn.Sequential(*stages)
-        self.pool = nn.AdaptiveMaxPool2d(IMPALA_POOLED)
-        self.head = Head(inputs * IMPALA_POOLED**2, hidden, spec)
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        with torch.no_grad():
+            features = self.pool(self.stages(torch.zeros(1, *obs_shape))).numel()
+        self.head = Head(features, hidden, spec)
 
     def forward(self, obs: Tensor) -> Tensor:
         stem = self.stages[0]

@@ -11,6 +11,7 @@ COMMANDS = {
     "train": "train an agent until it is solved, a limit is reached, or Ctrl-C",
     "play": "watch, record or score a trained agent",
     "watch": "a live page of a run that is training: curve, speed, the game as it is played now",
+    "export": "write a trained agent into a folder to take away: weights, scores, model card, ONNX",
     "runs": "list the stored runs: game, recipe, score, speed, state",
     "report": "write a page about runs, results of the lab, or both",
     "env": "show this machine, the versions, and what `auto` would choose and why",

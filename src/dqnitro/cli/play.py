@@ -22,6 +22,7 @@ Examples
   dqnitro play runs/pong-auto-s1-... --games 100 --json
   dqnitro play runs/pong-auto-s1-... --games 100 --envs ale    the same games in ale-py's emulator
   dqnitro play runs/pong-auto-s1-... --video pong.mp4 --seed 5
+  dqnitro play pong-agent --games 30                    an agent that `dqnitro export` wrote
 
 Exit codes: 0 done, 2 bad input.
 """
@@ -51,7 +52,12 @@ def main(argv: list[str]) -> int:
     args = p.parse(argv)
     if args.envs and not args.games:
         raise ConfigError("--envs can only be used for scoring", "add --games N")
-    run = pathlib.Path(args.run)
+    from dqnitro.agents import BOX, find
+
+    run = find(args.run)
+    in_box = run.parent == BOX
+    if in_box and sys.stdout.isatty() and not (args.games or args.video or args.json):
+        args.watch = True
     if args.watch and not sys.stdout.isatty():
         raise ConfigError("--watch needs a terminal", "--video FILE records instead")
     from dqnitro.cli.progress import Progress
@@ -74,7 +80,7 @@ def main(argv: list[str]) -> int:
         end = show(run, TerminalScreen, args.epsilon, args.seed, args.trust).end
         facts["watched"] = {"score": end.score, "steps": end.steps}
     if args.video or not (args.games or args.watch):
-        path = pathlib.Path(args.video) if args.video else run / "game.mp4"
+        path = pathlib.Path(args.video or (f"{run.name}.mp4" if in_box else run / "game.mp4"))
         if not path.parent.is_dir():
             raise ConfigError(f"the folder of {path} does not exist")
         note(f"recording one game to {path}")
