@@ -142,7 +142,13 @@ class Hub(http.server.BaseHTTPRequestHandler):
             for line in map(json.loads, body.splitlines()):
                 if line["key"] == "file":
                     self.got[line["value"]["path"]] = line["value"]["content"].encode()
-            self.answer({"success": True, "commitOid": "0" * 40, "commitUrl": f"http://{self.headers['Host']}/me/agent/commit/{'0' * 40}"})
+            self.answer(
+                {
+                    "success": True,
+                    "commitOid": "0" * 40,
+                    "commitUrl": f"http://{self.headers['Host']}/me/agent/commit/{'0' * 40}",
+                }
+            )
         else:
             self.answer({}, 404)
 
