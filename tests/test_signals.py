@@ -10,7 +10,7 @@ import time
 import pytest
 
 from dqnitro import signals
-from dqnitro.signals import WAIT, Interrupted, Signals, starting
+from dqnitro.signals import WAIT, Interrupted, Signals
 
 
 def later(number: int, seconds: float = 0.1) -> None:
@@ -77,7 +77,7 @@ def test_a_wait_in_another_thread_is_none_of_the_main_threads():
 def test_a_hangup_that_nohup_ignores_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with Signals().installed() as caught, starting():
+        with Signals().installed() as caught, caught.starting():
             os.kill(os.getpid(), signal.SIGHUP)
             time.sleep(0.05)
             assert caught.caught is None
@@ -86,11 +86,21 @@ def test_a_hangup_that_nohup_ignores_stays_ignored():
 
 
 def test_while_a_run_starts_the_first_signal_ends_it():
-    with pytest.raises(KeyboardInterrupt), starting():
+    with pytest.raises(KeyboardInterrupt), Signals().installed() as s, s.starting():
         send_and_wait(signal.SIGINT)
-    with pytest.raises(SystemExit) as e, starting():
+    with pytest.raises(SystemExit) as e, Signals().installed() as s, s.starting():
         send_and_wait(signal.SIGTERM)
     assert e.value.code == 143
+
+
+def test_a_signal_between_two_stages_is_not_lost():
+    with Signals().installed() as outer:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        with Signals().installed() as inner:
+            assert inner is outer and inner.caught == "SIGTERM", "what a run installs is one"
+        with pytest.raises(SystemExit), outer.starting():
+            time.sleep(60)
 
 
 def test_a_start_that_swallows_the_exception_ends_all_the_same(tmp_path):
@@ -100,7 +110,7 @@ import os, pathlib, signal, sys, time
 from dqnitro import signals
 signals.PATIENCE_S = 0.3
 signal.signal(signal.SIGINT, signal.default_int_handler)
-with signals.starting(lambda: pathlib.Path({str(tmp_path / "left")!r}).touch()):
+with signals.Signals().installed() as s, s.starting(lambda: pathlib.Path({str(tmp_path / "left")!r}).touch()):
     while True:
         try:
             os.kill(os.getpid(), signal.SIGINT)

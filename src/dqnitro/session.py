@@ -33,7 +33,7 @@ from dqnitro.requirements import check_runner
 from dqnitro.run import make_run
 from dqnitro.run_folder import RunFolder
 from dqnitro.saved_record import check_record
-from dqnitro.signals import Interrupted, Signals, starting
+from dqnitro.signals import Interrupted, Signals
 
 # may change on resume
 LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s")
@@ -92,20 +92,21 @@ def train(
     started = time.perf_counter()
     know_pieces(config)
     check_runner(config)
-    folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
-    discard = folder.discard if folder else lambda: None
-    with starting(discard):
+    with Signals().installed() as signals:
+        folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
+        discard = folder.discard if folder else lambda: None
         try:
-            agent, ticks = make_run(config)
+            with signals.starting(discard):
+                agent, ticks = make_run(config)
         except BaseException:
             discard()
             raise
-    try:
-        return _run(ticks, Training(agent, folder and folder.path, callbacks), folder, sinks, started, None)
-    finally:
-        agent.close()
-        if folder:
-            folder.unlock()
+        try:
+            return _run(ticks, Training(agent, folder and folder.path, callbacks), folder, sinks, started, None)
+        finally:
+            agent.close()
+            if folder:
+                folder.unlock()
 
 
 def resume(
@@ -132,7 +133,8 @@ def resume(
         arrays, manifest = checkpoint.load(folder.path)
         config = check_record(manifest, folder.path).replace(**changes)
         check_trust(config, trust)
-        return _resume(folder, config, arrays, manifest, (sinks, callbacks), started)
+        with Signals().installed():
+            return _resume(folder, config, arrays, manifest, (sinks, callbacks), started)
     finally:
         folder.unlock()
 
@@ -147,11 +149,11 @@ def _resume(
 ) -> Result:
     check_runner(config)
     sinks, callbacks = consumers
-    with starting():
+    with Signals().installed() as signals, signals.starting():
         agent, ticks = make_run(config)
     try:
         try:
-            with starting():  # games are played again up to where they were
+            with signals.starting():  # games are played again up to where they were
                 agent.set_state(arrays, manifest)
         except (LookupError, ValueError, RuntimeError, TypeError, AttributeError, ArithmeticError, AssertionError) as e:
             raise CheckpointError(

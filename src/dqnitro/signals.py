@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: remembered, so that a run can save before it stops, whatever it is waiting for.
 
-starting()              nothing to save yet: the first signal ends the process
 Signals().installed()   the loop checks `caught` after each tick; a second signal ends the process
+signals.starting()      nothing to save yet: the first signal ends the process
 with WAIT: ...          what may never end (an environment's step, another process): a signal that has not been answered
                         after PATIENCE_S breaks it off with Interrupted
 """
@@ -71,18 +71,29 @@ class _Nudge:
 
 
 class Signals:
-    """Remembers the first signal, which the loop checks after each tick. A second one ends the process."""
+    """Remembers the first signal, which the loop checks after each tick. A second one ends the process.
+
+    There is one at a time: whoever installs another inside gets the one that is there.
+    """
+
+    _current: Signals | None = None
 
     def __init__(self) -> None:
         self.caught: str | None = None
+        self._number = 0
         self._nudge = _Nudge()
+        self._leave: Callable[[], None] | None = None  # while the run starts: removes what was begun
         self._terminals = [fd for fd in (1, 2) if os.isatty(fd)]
 
     def _on(self, number: int, _frame: Any) -> None:
-        if self.caught is None:
-            self.caught = signal.Signals(number).name
+        first = self.caught is None
+        if first:
+            self.caught, self._number = signal.Signals(number).name, number
             if self.caught == "SIGHUP":
                 self._leave_terminal()
+        if self._leave is not None:
+            self._end_start()
+        elif first:
             self._nudge.after(PATIENCE_S, number)
         elif self._nudge.sent:
             self._nudge.sent = False
@@ -99,45 +110,57 @@ class Signals:
             for fd in self._terminals:
                 os.dup2(nowhere.fileno(), fd)
 
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[Signals]:
-        with _handled(self._on, NUMBERS):
-            try:
-                yield self
-            finally:
-                self._nudge.end()
+    def _end_start(self) -> None:
+        timer = threading.Timer(PATIENCE_S, self._last_resort, (self._leave,))
+        timer.daemon = True
+        timer.start()
+        if self._number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + self._number)
 
-
-@contextlib.contextmanager
-def starting(leave: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Until there is something to save, the first signal ends the process.
-
-    Python cannot raise in the middle of compiled code, and what it raises in a callback is dropped. If the start is
-    still under way after PATIENCE_S, `leave` is called (it removes what was begun) and the process ends.
-    """
-    under_way = threading.Event()
-    under_way.set()
-
-    def last_resort(number: int) -> None:
-        if under_way.is_set():
+    def _last_resort(self, leave: Callable[[], None]) -> None:
+        if self._leave is leave:
             try:
                 leave()
             finally:
-                os._exit(128 + number)
+                os._exit(128 + self._number)
 
-    def on(number: int, _frame: Any) -> None:
-        timer = threading.Timer(PATIENCE_S, last_resort, (number,))
-        timer.daemon = True
-        timer.start()
-        end_now(number) if number == signal.SIGINT else sys.exit(128 + number)
-
-    # A program that handles a signal itself keeps its handler.
-    usual = (signal.default_int_handler, signal.SIG_DFL)
-    with _handled(on, [n for n in NUMBERS if signal.getsignal(n) in usual]):
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[Signals]:
+        if threading.current_thread() is not threading.main_thread():
+            yield self  # Python delivers signals to the main thread only
+            return
+        if Signals._current is not None:
+            yield Signals._current
+            return
+        Signals._current = self
+        # What `nohup` ignores stays ignored. A handler that is not Python's could not be put back.
+        now = {n: signal.getsignal(n) for n in NUMBERS}
+        old = {n: h for n, h in now.items() if h is not None and (n in ALWAYS or h != signal.SIG_IGN)}
         try:
+            for number in old:
+                signal.signal(number, self._on)
+            yield self
+        finally:
+            self._nudge.end()
+            Signals._current = None
+            for number, handler in old.items():
+                signal.signal(number, handler)
+
+    @contextlib.contextmanager
+    def starting(self, leave: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Until there is something to save, the first signal ends the process.
+
+        Python cannot raise in the middle of compiled code, and what it raises in a callback is dropped. If the start is
+        still under way after PATIENCE_S, `leave` is called (it removes what was begun) and the process ends.
+        """
+        self._leave = leave
+        try:
+            if self.caught:
+                self._end_start()
             yield
         finally:
-            under_way.clear()
+            self._leave = None
 
 
 def end_now(number: int) -> None:
@@ -147,20 +170,3 @@ def end_now(number: int) -> None:
         raise KeyboardInterrupt
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-
-
-@contextlib.contextmanager
-def _handled(handler: Callable[[int, Any], None], numbers: Any) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python delivers signals to the main thread only
-        return
-    # What `nohup` ignores stays ignored. A handler that is not Python's could not be put back.
-    kept = [
-        n for n in numbers if signal.getsignal(n) is None or (n not in ALWAYS and signal.getsignal(n) == signal.SIG_IGN)
-    ]
-    old = {n: signal.signal(n, handler) for n in numbers if n not in kept}
-    try:
-        yield
-    finally:
-        for n, before in old.items():
-            signal.signal(n, before)

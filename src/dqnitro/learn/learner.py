@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -329,10 +329,20 @@ class Learner:
             for k, v in out.items()
         }
 
+    def _check_adam(self, saved: Sequence[Mapping[str, Tensor]]) -> None:
+        """ValueError unless every parameter has the same kinds of state, of its own shape: a copy would broadcast."""
+        if len({frozenset(s) for s in saved}) > 1:
+            raise ValueError("the optimiser's state is not complete")
+        for i, (p, s) in enumerate(zip(self.online.parameters(), saved, strict=True)):
+            for k, v in s.items():
+                if not v.is_floating_point() or v.numel() != (1 if k == "step" else p.numel()):
+                    raise ValueError(f"adam.{i}.{k} is {v.dtype} {tuple(v.shape)}")
+
     def set_state(self, state: Mapping[str, Tensor]) -> None:
         def part(prefix: str) -> dict[str, Tensor]:
             return {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
 
+        self._check_adam([part(f"adam.{i}.") for i, _ in enumerate(self.online.parameters())])
         self.online.load_state_dict(part("online."))
         self.target.load_state_dict(part("target."))
         for i, p in enumerate(self.online.parameters()):

@@ -77,3 +77,15 @@ def draw_uniform(sizes: np.ndarray, batch_size: int, rng: np.random.Generator) -
 def gamma_powers(gamma: float, n_step: int) -> np.ndarray:
     """gamma^0 .. gamma^n_step in float32. All replays sum rewards with these, in this order, to agree bit for bit."""
     return np.array([gamma**k for k in range(n_step + 1)], np.float32)
+
+
+def saved(
+    state: Mapping[str, np.ndarray], name: str, like: np.ndarray, low: float = -np.inf, high: float = np.inf
+) -> np.ndarray:
+    """An array of a checkpoint, of the shape and type of `like` and within the bounds; ValueError otherwise."""
+    found = np.asarray(state[name])
+    if found.shape != like.shape or found.dtype != like.dtype:
+        raise ValueError(f"{name} is {found.dtype} {found.shape}, expected {like.dtype} {like.shape}")
+    if found.size and found.dtype.kind in "iuf" and not (found.min() >= low and found.max() <= high):
+        raise ValueError(f"{name} has values from {found.min()} to {found.max()}, expected {low:g} to {high:g}")
+    return found

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from dqnitro.dqn import Batch
 from dqnitro.envs.base import EnvSpec, Step
-from dqnitro.replay.base import Sample, draw_uniform, gamma_powers
+from dqnitro.replay.base import Sample, draw_uniform, gamma_powers, saved
 
 # Bits of `flags`; checkpoints store them.
 TERMINATED = 1
@@ -205,12 +205,21 @@ class FrameReplay:
         }
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        used = len(state["action"])
-        self._frames[: used * self._spec.n_envs] = torch.from_numpy(np.asarray(state["frames"])).to(self.device)
-        for name in ("action", "reward", "flags", "age"):
-            getattr(self, f"_{name}")[:used] = state[name]
-        self._head = np.array(state["head"])
-        self._truncated = np.array(state["truncated"])
+        head = saved(state, "head", self._head, low=0)
+        used = min(int(head.max()) + 1, self.slots)
+        there = self._frames[: used * self._spec.n_envs]
+        frames = saved(state, "frames", np.zeros(there.shape, self._spec.obs_dtype))
+        finite = float(np.finfo(np.float32).max)
+        limits = {"action": (0, self._spec.n_actions - 1), "reward": (-finite, finite), "flags": (0, TRUNCATED),
+                  "age": (0, self._stack - 1)}  # fmt: skip
+        columns = {name: saved(state, name, getattr(self, f"_{name}")[:used], *limits[name]) for name in limits}
+        if used > 1 and (columns["flags"] == TRUNCATED).all():
+            raise ValueError("every game was cut off after no step")
+        truncated = saved(state, "truncated", self._truncated)
+        there.copy_(torch.from_numpy(frames))
+        for name, column in columns.items():
+            getattr(self, f"_{name}")[:used] = column
+        self._head, self._truncated = head.copy(), truncated.copy()
 
 
 def frame_bytes(spec: EnvSpec) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dqnitro.dqn import Batch
 from dqnitro.envs.base import EnvSpec, Step
-from dqnitro.replay.base import Sample, draw_uniform, gamma_powers
+from dqnitro.replay.base import Sample, draw_uniform, gamma_powers, saved
 
 
 class Record(NamedTuple):
@@ -135,6 +135,10 @@ class PlainReplay:
             nexts = [*obs[1:], np.array(state[f"{e}.last_obs"])]
             for i, o in zip(state[f"{e}.odd"], state[f"{e}.odd_obs"], strict=True):
                 nexts[int(i)] = np.array(o)
+            like = np.zeros((len(obs), *self._spec.obs_shape), self._spec.obs_dtype)
+            saved(state, f"{e}.obs_tm1", like)
+            saved(state, f"{e}.last_obs", like[0])
+            saved(state, f"{e}.action_tm1", np.zeros(len(obs), np.int64), 0, self._spec.n_actions - 1)
             columns = [state[f"{e}.{name}"].tolist() for name in Record._fields[1:-1]]
             records.extend(map(Record, obs, *columns, nexts))
             if np.array_equal(records[-1].obs_t, self._obs[e]):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dqnitro.envs.base import EnvSpec, Step
-from dqnitro.replay.base import Sample
+from dqnitro.replay.base import Sample, saved
 from dqnitro.replay.frames import TRUNCATED, FrameReplay
 
 
@@ -120,6 +120,9 @@ class PrioritizedReplay(FrameReplay):
         return {**super().get_state(), "priorities": leaves, "max_priority": np.array(self._max_priority)}
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
+        finite = float(np.finfo(np.float64).max)
+        priorities = saved(state, "priorities", np.zeros(self.slots * self._spec.n_envs), 0, finite)
+        most = saved(state, "max_priority", np.array(0.0), 0, finite)
         super().set_state(state)
-        self._tree.set(np.arange(len(state["priorities"])), np.asarray(state["priorities"]))
-        self._max_priority = float(state["max_priority"])
+        self._tree.set(np.arange(len(priorities)), priorities)
+        self._max_priority = float(most)

@@ -1,0 +1,136 @@
+"""`make chaos`: faults of all kinds against the real program, counted in one table.
+
+    python -m chaos                                  the long form: 2,000 faults or more
+    python -m chaos --short                          some 300 faults; what `make test` runs
+    python -m chaos --only save,player --seed 2      some kinds, with other random numbers
+    python -m chaos --repeat "damaged file/1/37"     one fault again, with everything that is known of it
+
+A fault that costs something is named below the table, with the word that repeats it. Run it in tests/, or with tests/
+on PYTHONPATH. Exit codes: 0 nothing was lost, 1 something was.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Children are forked, and neither OpenMP's threads nor a GPU survive that.
+os.environ |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+import argparse
+import json
+import pathlib
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+from chaos import damage, drift, inputs, live, saves
+from chaos.harness import COLUMNS, Kind, Outcome, World, count_orphans
+from dqnitro.lab.store import header, save
+
+KINDS: list[Kind] = [*saves.KINDS, *damage.KINDS, *inputs.KINDS, *drift.KINDS, *live.KINDS]
+PROTOCOL = (
+    "Every fault is made in a forked or a new process, with a random generator seeded by kind, seed and number. "
+    "Counted are: checkpoints or files lost; runs that differ, bit for bit, from the run that nothing happened to; "
+    "Python tracebacks; ends by a signal or an exit code that is not promised; faults that took longer than 120 s; and "
+    "processes that were left."
+)
+
+
+def one(world: World, kind: Kind, seed: int, i: int) -> Outcome:
+    """Fault number i of a kind."""
+    out = kind.fault(world, random.Random(f"{kind.name}/{seed}/{i}"), i)
+    count_orphans(out)
+    return out
+
+
+def campaign(
+    kinds: list[tuple[Kind, int]],
+    seed: int,
+    root: pathlib.Path,
+    say: Callable[[str], None],
+    keep: Callable[[Any], None],
+) -> dict[str, Any]:
+    """All faults; a row per kind, and those that cost something in words."""
+    world = World(root)
+    rows, failures = [], []
+    for kind, n in kinds:
+        begin, bad = time.monotonic(), dict.fromkeys(COLUMNS, 0)
+        for i in range(n):
+            out = one(world, kind, seed, i)
+            for column, count in out.bad.items():
+                bad[column] += count
+            for note in out.notes:
+                failures.append({"repeat": f"{kind.name}/{seed}/{i}", "what": note})
+                say(f"{kind.name}/{seed}/{i}: {note}")
+            if (i + 1) % 100 == 0:
+                say(f"{kind.name}: {i + 1} of {n}")
+        seconds = time.monotonic() - begin
+        rows.append({"kind": kind.name, "what": kind.what, "faults": n, **bad, "seconds": round(seconds, 1)})
+        say(row_text(rows[-1]))
+        total = {name: sum(r[name] for r in rows) for name in ("faults", *COLUMNS, "seconds")}
+        keep(result := {"rows": rows, "total": {"kind": "all", **total}, "failures": failures})
+    return result
+
+
+def row_text(row: dict[str, Any]) -> str:
+    return (
+        f"{row['kind']:<18} {row['faults']:>7,}"
+        + "".join(f"{row[c]:>11}" for c in COLUMNS)
+        + f"{row['seconds']:>9.0f} s"
+    )
+
+
+def table(result: dict[str, Any]) -> str:
+    first = f"{'kind':<18} {'faults':>7}" + "".join(f"{c:>11}" for c in COLUMNS) + f"{'time':>11}"
+    return "\n".join([first, *(row_text(r) for r in (*result["rows"], result["total"]))])
+
+
+def chosen(args: argparse.Namespace) -> list[tuple[Kind, int]]:
+    names = args.only.split(",") if args.only else [k.name for k in KINDS]
+    if unknown := set(names) - {k.name for k in KINDS}:
+        sys.exit(f"chaos: unknown kind {', '.join(unknown)}; hint: the kinds are {', '.join(k.name for k in KINDS)}")
+
+    def number(kind: Kind) -> int:
+        return args.faults or (kind.short if args.short else round(kind.long * args.times))
+
+    return [(k, number(k)) for k in KINDS if k.name in names and number(k)]
+
+
+def main() -> int:
+    p = argparse.ArgumentParser("chaos", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--short", action="store_true", help="some 300 faults")
+    p.add_argument("--only", default="", help="kinds, separated by commas")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--faults", type=int, default=0, help="this many of each kind")
+    p.add_argument("--times", type=float, default=1.0, help="so many times as many faults as the long form")
+    p.add_argument("--repeat", default="", metavar="KIND/SEED/NUMBER", help="one fault again")
+    p.add_argument("--out", type=pathlib.Path, help="write the result as JSON")
+    args = p.parse_args()
+    # In main memory where there is such a folder: what is tested is the order of writes, not the disk.
+    place = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    with tempfile.TemporaryDirectory(prefix="chaos-", dir=place) as root:
+        tempfile.tempdir = root
+        if args.repeat:
+            name, seed, number = args.repeat.rsplit("/", 2)
+            kind = next(k for k in KINDS if k.name == name)
+            out = one(World(pathlib.Path(root)), kind, int(seed), int(number))
+            print(json.dumps({"bad": out.bad, "notes": out.notes}, indent=1))
+            return int(any(out.bad.values()))
+
+        def say(text: str) -> None:
+            print(text, file=sys.stderr, flush=True)
+
+        def keep(result: dict[str, Any]) -> None:
+            if args.out:
+                save(args.out, header("chaos", "corridor", seed=args.seed, protocol=PROTOCOL) | result)
+
+        result = campaign(chosen(args), args.seed, pathlib.Path(root), say, keep)
+    print(table(result))
+    return int(any(result["total"][c] for c in COLUMNS))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""What all kinds of faults share: a small run, a child that is forked for every fault, and the columns.
+
+A fault is a number of its kind. Its random generator is seeded with kind, seed and number, so that it can be repeated
+alone (`python -m chaos --repeat KIND/SEED/NUMBER`). The campaign's process only forks and looks: it never trains, so
+that no fault can harm the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import hashlib
+import io
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+import fakes_envs
+from dqnitro.config import Config
+from dqnitro.session import resume, train
+
+COLUMNS = ("lost", "different", "tracebacks", "crashes", "hangs", "orphans")
+LIMIT_S = 120.0  # of a fault that takes a tenth of a second: on a busy machine, too
+KILLED = 137  # what a child's exit code is after a kill -9 of its own
+# Updates, target copies, ends of games and all kinds of files, in some 50 ms.
+CONFIG = Config(
+    env_id="dqnitro_test/Corridor-v0", n_envs=2, frame_stack=1, clip_rewards=False, hidden_units=8, batch_size=4,
+    first_fill_steps=10, replay_capacity=60, target_sync_steps=10, epsilon_decay_steps=50, max_steps=44,
+    torch_threads=1, checkpoint_every_s=0.0, log_every_s=1e-6, steps_per_update=4.0,
+)  # fmt: skip
+END = 56  # steps to which every run is resumed and then compared
+fakes_envs.register()
+
+
+@dataclass
+class Outcome:
+    """What a fault did, by column; `notes` say it in words."""
+
+    bad: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COLUMNS, 0))
+    notes: list[str] = field(default_factory=list)
+
+    def count(self, column: str, note: str) -> None:
+        self.bad[column] += 1
+        self.notes.append(f"{column}: {note}")
+
+
+@dataclass(frozen=True)
+class Child:
+    """How a forked child ended: its exit code (negative: the signal), what it printed, and what it returned."""
+
+    code: int
+    text: str
+    value: Any
+    hung: bool = False
+
+    @property
+    def told(self) -> str:
+        return " | ".join(self.text.strip().splitlines()[-3:])[-300:]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of fault. `short` and `long` are shares of a campaign of that length."""
+
+    name: str
+    what: str
+    fault: Callable[[World, random.Random, int], Outcome]
+    short: int
+    long: int
+
+
+class World:
+    """A place for runs, and the run with which all others are compared."""
+
+    def __init__(self, root: pathlib.Path) -> None:
+        self.root = root
+        be_the_reaper()
+        warm_up(root / "warm")
+        self._whole: dict[str, str] = {}
+        self._stored: dict[str, pathlib.Path] = {}
+
+    def stored(self, name: str = "inline", **changes: Any) -> pathlib.Path:
+        """A run of CONFIG with these changes, ended after 40 steps. It is never touched: copy it."""
+        if name not in self._stored:
+            path = self.root / f"stored-{name}"
+            child = forked(lambda: train(CONFIG.replace(**changes), path) and None)
+            assert child.code == 0, child.text
+            self._stored[name] = path
+        return self._stored[name]
+
+    def copy(self, name: str = "inline", **changes: Any) -> pathlib.Path:
+        run = pathlib.Path(tempfile.mkdtemp(dir=self.root)) / "run"
+        shutil.copytree(self.stored(name, **changes), run)
+        return run
+
+    def new(self) -> pathlib.Path:
+        return pathlib.Path(tempfile.mkdtemp(dir=self.root)) / "run"
+
+    def whole(self, name: str = "inline", **changes: Any) -> str:
+        """The digest of the run that nothing happened to, after END steps."""
+        if name not in self._whole:
+            child = forked(lambda: digest(train(CONFIG.replace(max_steps=END, **changes))))
+            assert child.code == 0, child.text
+            self._whole[name] = child.value
+        return self._whole[name]
+
+    def check_resumes(self, run: pathlib.Path, out: Outcome, name: str = "inline", may_be_new: bool = False) -> None:
+        """The run goes on and ends as the one that nothing happened to. `may_be_new`: it may hold no checkpoint yet."""
+        child = forked(lambda: digest(resume(run, max_steps=END, checkpoint_every_s=0.0)))
+        if may_be_new and child.code == 2 and ("no checkpoint" in child.text or "does not exist" in child.text):
+            return
+        judge(child, out, codes=(0,), what="resume")
+        if child.code == 2:
+            out.count("lost", child.told)
+        elif child.code == 0 and child.value != self.whole(name):
+            out.count("different", f"after resume: {child.value}")
+        elif child.code == 0 and (left := temporaries(run)):
+            out.count("lost", f"left behind: {left}")
+
+    def forget(self, run: pathlib.Path) -> None:
+        shutil.rmtree(run.parent, ignore_errors=True)
+
+
+def judge(child: Child, out: Outcome, codes: tuple[int, ...], what: str) -> None:
+    """Count a hang, a crash, a traceback, or an exit code that was not promised."""
+    if child.hung:
+        out.count("hangs", f"{what}: {child.told}")
+    elif "Traceback (most recent call last)" in child.text:
+        out.count("tracebacks", f"{what}: {child.told}")
+    elif child.code not in codes and (child.code < 0 or child.code not in (0, 2)):
+        out.count("crashes", f"{what}: exit code {child.code}: {child.told}")
+
+
+def digest(result: Any) -> str:
+    """Of everything that a run has learned and will do next."""
+    a = result.agent
+    h = hashlib.blake2b(a.obs.tobytes() + a.pending.tobytes(), digest_size=8)
+    for name, tensor in sorted(a.learner.get_state().items()):
+        h.update(name.encode() + tensor.numpy().tobytes())
+    for name, array in sorted(a.replay.get_state().items()):
+        h.update(name.encode() + array.tobytes())
+    h.update(str([a.clock.get_state(), a.rng_act.bit_generator.state, a.rng_replay.bit_generator.state]).encode())
+    return h.hexdigest()
+
+
+def temporaries(run: pathlib.Path) -> list[str]:
+    """Half-written files and folders in a run."""
+    found = [p for p in run.rglob(".*") if p.name not in (".lock",)]
+    return [str(p.relative_to(run)) for p in found]
+
+
+def snapshot(run: pathlib.Path) -> dict[str, bytes]:
+    return {str(p.relative_to(run)): p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+# -- processes
+
+
+def be_the_reaper() -> None:
+    """Orphans of any descendant become children of this process, so that they can be counted."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER
+
+
+def warm_up(folder: pathlib.Path) -> None:
+    """Do everything once in this process: what it imports lazily would cost every child two seconds."""
+    import torch
+
+    from dqnitro.cli import main
+
+    torch.set_num_threads(1)
+    with contextlib.redirect_stdout(io.StringIO()):
+        train(CONFIG, folder / "run")
+        resume(folder / "run", max_steps=CONFIG.max_steps + 4)
+        for words in (["runs", "--root", str(folder)], ["report", str(folder / "run")], ["play", str(folder / "run")]):
+            main([*words, "--games", "1"] if words[0] == "play" else words)
+        main(["compare", str(folder / "run"), str(folder / "run")])
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page that it visits
+
+
+def forked(work: Callable[[], Any], meddle: Callable[[int], None] | None = None, limit_s: float = LIMIT_S) -> Child:
+    """Do something in a forked child; `meddle` gets its process number while it works. Errors end it as a command's."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    place = pathlib.Path(tempfile.mkdtemp(prefix="chaos-"))
+    pid = os.fork()
+    if pid == 0:
+        _child(work, place)
+    hung = False
+    end = time.monotonic() + limit_s
+    try:
+        if meddle is not None:
+            while not (place / "text").exists() and time.monotonic() < end:
+                time.sleep(0.001)  # the fork itself is not what is tested
+            meddle(pid)
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                break
+            if time.monotonic() > end:
+                hung = True
+                os.kill(pid, signal.SIGKILL)
+                _, status = os.waitpid(pid, 0)
+                break
+            time.sleep(0.002)
+        text = (place / "text").read_text(errors="replace") if (place / "text").exists() else ""
+        value = json.loads((place / "value").read_text()) if (place / "value").exists() else None
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return Child(os.waitstatus_to_exitcode(status), text, value, hung)
+
+
+def _child(work: Callable[[], Any], place: pathlib.Path) -> None:
+    from dqnitro.errors import DivergedError, EnvFailed, PlayerDied, UserError
+
+    code = 1
+    try:
+        text = os.open(place / "text", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        for fd in (1, 2):
+            os.dup2(text, fd)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            value = work()
+            (place / "value").write_text(json.dumps(value))
+            code = 0
+        except (UserError, DivergedError, PlayerDied, EnvFailed) as e:
+            print(e, file=sys.stderr)
+            code = e.exit_code
+        except KeyboardInterrupt:
+            code = 130
+        except SystemExit as e:
+            code = e.code if isinstance(e.code, int) else 1
+        except BaseException:
+            traceback.print_exc()
+    except KeyboardInterrupt:  # before or after the work
+        code = 130
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def count_orphans(out: Outcome, patience_s: float = 10.0) -> None:
+    """Processes that outlived the fault. The patience is for those that were told to end and are about to."""
+    me, end = psutil.Process(), time.monotonic() + patience_s
+    while time.monotonic() < end:
+        left = [p for p in me.children(recursive=True) if not _is_over(p)]
+        if not left:
+            return
+        time.sleep(0.02)
+    for p in left:
+        with contextlib.suppress(psutil.Error):
+            out.count("orphans", " ".join(p.cmdline())[:120])
+            p.kill()
+
+
+def _is_over(p: psutil.Process) -> bool:
+    try:
+        if p.status() == psutil.STATUS_ZOMBIE:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(p.pid, os.WNOHANG)
+            return True
+        return "resource_tracker" in " ".join(p.cmdline())
+    except psutil.Error:
+        return True
