@@ -252,6 +252,16 @@ def exact() -> dict[str, Any]:
     }
 
 
+def chaos() -> dict[str, Any]:
+    counts = dict.fromkeys(("lost", "different", "tracebacks", "crashes", "hangs", "orphans"), 0)
+    kinds = [{"kind": k, "what": f"a {k}", "faults": 100, **counts, "seconds": 9.0} for k in ("save", "kill -9")]
+    kinds[1]["lost"] = 1
+    return head(
+        "chaos", "python -m chaos", rows=kinds, total={"faults": 200, **counts, "lost": 1}, protocol="in forks",
+        failures=[{"repeat": "kill -9/1/7", "what": "lost: the checkpoint"}],
+    )  # fmt: skip
+
+
 def trial() -> dict[str, Any]:
     return {
         "curve": {f"lr{k}": [[1000 * t, 100 * t, -21 + t / k] for t in range(1, 15)] for k in range(1, 9)},
@@ -276,7 +286,7 @@ def record() -> dict[str, Any]:
 
 ALL = {
     "ladder": ladder, "sweep": sweep, "ablate": ablate, "cost": cost, "bench": bench, "profile": profile, "tune": tune,
-    "compare": compare, "console": console, "exact": exact, "record": record,
+    "compare": compare, "console": console, "exact": exact, "record": record, "chaos": chaos,
     "trial": trial,
 }  # fmt: skip
 

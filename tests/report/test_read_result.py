@@ -41,7 +41,7 @@ def test_every_kind_has_a_section_with_its_command(tmp_path: pathlib.Path) -> No
     for path in fake_results.write(tmp_path):
         text = page_of(path)
         command = json.loads(path.read_text()).get("command")
-        assert f'<section id="{path.stem}"' in text and (charts_of(text) or path.stem in ("profile", "exact"))
+        assert f'<section id="{path.stem}"' in text and (charts_of(text) or path.stem in ("profile", "exact", "chaos"))
         assert command is None or command in Tags(text).text
 
 

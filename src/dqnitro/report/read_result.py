@@ -17,7 +17,9 @@ from dqnitro.read_run import EVENTS, Metrics, Run, make_run, read_run, run_folde
 FORMAT = 1  # the newest that lab/store.py writes
 
 # Every kind that has a section of its own; any other result with a table of contenders is a benchmark.
-KINDS = ("ladder", "sweep", "ablate", "cost", "console", "profile", "tune", "compare", "exact", "record", "trial")
+KINDS = (
+    "ladder", "sweep", "ablate", "cost", "console", "profile", "tune", "compare", "exact", "record", "chaos", "trial",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dqnitro.report.read_result import Result
 from dqnitro.report.sections import (
     ablate,
     bench,
+    chaos,
     compare,
     console,
     cost,
@@ -47,6 +48,7 @@ SECTIONS: dict[str, Section] = {
     "bench": bench,
     "console": console,
     "exact": exactness,
+    "chaos": chaos,
     "trial": trial,
 }
 
@@ -54,6 +56,6 @@ SECTIONS: dict[str, Section] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "Records and runs": ("record",),
     "Speed-ups": ("ladder", "ablate", "cost", "tune", "profile"),
-    "Benchmarks": ("bench", "console", "exact"),
+    "Benchmarks": ("bench", "console", "exact", "chaos"),
     "Settings": ("sweep", "compare", "trial"),
 }

@@ -1,0 +1,39 @@
+"""A campaign of faults (`make chaos`): what they cost, by kind."""
+
+from __future__ import annotations
+
+from dqnitro.parsing import mapping, number, rows, text
+from dqnitro.report import html as h
+from dqnitro.report.read_result import Result
+from dqnitro.report.sections import common
+from dqnitro.report.table_cells import shown
+
+COLUMNS = ("lost", "different", "tracebacks", "crashes", "hangs", "orphans")
+
+
+def title(result: Result) -> str:
+    return "Faults made on purpose"
+
+
+def section(result: Result, name: str, heading: str) -> h.Html:
+    """A row for each kind of fault, and the faults that cost something."""
+    kinds, total = rows(result.data.get("rows")), mapping(result.data.get("total"))
+    bad = sum(int(number(total.get(c)) or 0) for c in COLUMNS)
+    said = f"{shown(total.get('faults'))} faults of {len(kinds)} kinds: {bad or 'none'} cost something."
+    cells = [
+        h.Row(
+            (
+                h.Cell(text(r.get("kind"), "?"), css="rung"),
+                text(r.get("what")),
+                *(h.Cell(shown(r.get(c)), number(r.get(c))) for c in ("faults", *COLUMNS)),
+            ),
+            marked=any(number(r.get(c)) for c in COLUMNS),
+        )
+        for r in kinds
+    ]
+    columns = ("kind", "fault", "faults", *COLUMNS)
+    numeric = tuple(range(2, len(columns)))
+    table = h.table(h.Table(columns, cells, heading, numeric=numeric)) if cells else h.Html()
+    failed = [h.paragraph(f"{text(f.get('repeat'))}: {text(f.get('what'))}") for f in rows(result.data.get("failures"))]
+    note = text(result.data.get("protocol"))
+    return h.section(heading, h.paragraph(said, "verdict"), table, *failed, common.repeat(result), note=note, name=name)
