@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos import damage, drift, inputs, live, saves
-from chaos.harness import COLUMNS, Kind, Outcome, World, count_orphans
+from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans
 from dqnitro.lab.store import header, save
 
 KINDS: list[Kind] = [*saves.KINDS, *damage.KINDS, *inputs.KINDS, *drift.KINDS, *live.KINDS]
@@ -110,6 +110,7 @@ def main() -> int:
     p.add_argument("--out", type=pathlib.Path, help="write the result as JSON")
     args = p.parse_args()
     # In main memory where there is such a folder: what is tested is the order of writes, not the disk.
+    be_the_reaper()
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     with tempfile.TemporaryDirectory(prefix="chaos-", dir=place) as root:
         tempfile.tempdir = root

@@ -87,7 +87,6 @@ class World:
 
     def __init__(self, root: pathlib.Path) -> None:
         self.root = root
-        be_the_reaper()
         warm_up(root / "warm")
         self._whole: dict[str, str] = {}
         self._stored: dict[str, pathlib.Path] = {}
