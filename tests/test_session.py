@@ -295,6 +295,21 @@ def test_settings_with_a_flipped_digit_are_not_shown(stored, tmp_path):
             use(run)
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "summary.json", "model.safetensors", "tensorboard"])
+def test_a_folder_in_the_place_of_a_file_is_one_line(name, stored, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(stored, run)
+    path = run / name
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(CheckpointError, match=f"{name} is a .*, expected a .*; hint: move it away"):
+        resume(run, max_steps=100)
+
+
 def test_only_limits_change_on_resume(stored):
     with pytest.raises(ConfigError, match="gamma cannot change on resume"):
         resume(stored, gamma=0.5)

@@ -94,6 +94,15 @@ class RunFolder:
         self._lock = file
         remove_temporaries(self.path)
 
+    def check_places(self) -> None:
+        """Refuse a folder where a file belongs, and a file where a folder belongs, before anything is written."""
+        for name in ("metrics.jsonl", "summary.json", "model.safetensors"):
+            if (self.path / name).is_dir():
+                raise CheckpointError(f"{self.path / name} is a folder, expected a file", "move it away")
+        for name in ("checkpoints", "tensorboard"):
+            if (self.path / name).exists() and not (self.path / name).is_dir():
+                raise CheckpointError(f"{self.path / name} is a file, expected a folder", "move it away")
+
     def unlock(self) -> None:
         if self._lock is not None:
             self._lock.close()

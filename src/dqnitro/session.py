@@ -130,6 +130,7 @@ def resume(
             raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join(LIMITS)}")
     folder.lock()
     try:
+        folder.check_places()
         arrays, manifest = checkpoint.load(folder.path)
         config = check_record(manifest, folder.path).replace(**changes)
         check_trust(config, trust)
