@@ -79,9 +79,11 @@ def test_a_lost_node_and_ctrl_c_change_nothing(three_nodes, tmp_path, monkeypatc
     assert [r["state"] for r in facts["runs"]] == ["stopped", "stopped", "waiting"]
 
     most = max(r["steps"] for r in facts["runs"] if r["steps"]) + 100
-    assert main(["train", "--resume", "r", "--steps", str(most), "--no-video", "--on", "auto", "--quiet"]) == 0
+    assert (
+        main(["train", "--resume", "r", "--trust", "--steps", str(most), "--no-video", "--on", "auto", "--quiet"]) == 0
+    )
     out = capsys.readouterr().out
-    assert "3 seeds, 3 at --steps" in out and "resume   dqnitro train --resume r --on auto" in out
+    assert "3 seeds, 3 at --steps" in out and "resume   dqnitro train --resume r --trust --on auto" in out
     seed = killed[0].name.removeprefix("s")
     assert main(["train", CORRIDOR, *SMALL, "--seed", seed, "--steps", str(most), "--run-dir", "alone"]) == 0
     a, b = (load_file(p / "model.safetensors") for p in (tmp_path / "alone", killed[0]))

@@ -55,7 +55,8 @@ def train_seeds(args: argparse.Namespace) -> int:
         folder, more_minutes = _resumed(args) if plan is None else (_created(args, *plan, cluster), False)
         todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
         options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
-        options += ["--trust"] if args.trust else []
+        # A seed that a cluster lost resumes within the command that named its environment.
+        options += ["--trust"] if args.trust or plan is not None else []
 
         def command(seed: int) -> list[str]:
             minutes = folder.config.max_minutes if more_minutes else folder.minutes_left(seed)
