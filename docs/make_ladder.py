@@ -1,16 +1,23 @@
-"""Writes docs/ladder.md from results/ladder-*.json: `python docs/make_ladder.py`."""
+"""Writes docs/ladder.md from results/ladder-*.json and results/solve-*.json: `python docs/make_ladder.py`.
 
+Beside it, docs/solve-*.svg: score over wall clock and over steps, one line for each row of a file of times to solve.
+"""
+
+import html
+import math
 import pathlib
 import sys
 import textwrap
 from collections.abc import Sequence
+from typing import Any
 
 from dqnitro.ladder import RUNGS
-from dqnitro.parsing import Interval, number, text
+from dqnitro.parsing import Interval, interval, mapping, number, rows, text
 from dqnitro.report.formatting import Say, duration, game_name, rate, spread, times, when
 from dqnitro.report.lab_page import machine_words
 from dqnitro.report.read_result import Result, read_sources
 from dqnitro.report.sections.ladder import SAME_LEARNING, Rung, rungs_of, top
+from dqnitro.report.sections.solve import MARK, time_of
 from dqnitro.report.sources import ARTICLE, BLOG, BOOK, SENTENCE
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -43,13 +50,13 @@ COLUMNS = "| rung | steps/s | gain | × baseline | samples/step | time to solve 
 
 
 def find(folder: pathlib.Path = ROOT / "results") -> list[pathlib.Path]:
-    return sorted(folder.glob("ladder-*.json"))
+    return [*sorted(folder.glob("solve-*.json")), *sorted(folder.glob("ladder-*.json"))]
 
 
 def render(paths: Sequence[pathlib.Path]) -> str:
     """The whole document."""
     _, results = read_sources(list(paths))
-    parts = [_ladder(r) for r in results if r.kind == "ladder"]
+    parts = [_solve(r) for r in results if r.kind == "solve"] + [_ladder(r) for r in results if r.kind == "ladder"]
     linked = {k: f"[{s.title}]({s.url})" for k, s in (("book", BOOK), ("blog", BLOG), ("article", ARTICLE))}
     return "\n".join([BEGIN.format(sources=_wrapped(SENTENCE.format(**linked))), *(parts or [NOTHING])])
 
@@ -79,6 +86,100 @@ def _ladder(result: Result) -> str:
     if skipped:
         lines += ["Not measured on this machine:", "", *map(_skipped, skipped), ""]
     return "\n".join(lines)
+
+
+SOLVE_COLUMNS = (
+    "| row | the notes: FPS | ΔFPS | minutes | Δ | ours: FPS | ΔFPS | time to solve (range) | Δ | solved |",
+    "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
+)
+
+
+def _solve(result: Result) -> str:
+    """The notes' table, row by row, with ours beside it."""
+    where = f"{game_name(result.game)} on {machine_words(result.machine)}"
+    lines = rows(result.data.get("rows"))
+    return "\n".join([
+        f"## Times to solve: {where}", "", f"`{result.command}`", "",
+        f"{when(result.date)}, commit {result.commit} ([{result.path.name}](../results/{result.path.name})).", "",
+        *SOLVE_COLUMNS, *map(_solve_row, lines), "", f"\\{MARK}", "",
+        f"![Score over wall clock and over steps](./{picture_of(result.path).name})", "",
+    ])  # fmt: skip
+
+
+def _solve_row(row: dict[str, Any]) -> str:
+    notes, fps = mapping(row.get("notes")), interval(row.get("fps"))
+    rate_of = number(notes.get("fps"))
+    of = number(notes.get("of"))
+    theirs = "–" if rate_of is None else f"{rate_of:g}" if of in (None, 229) else f"{rate_of:g} (of {of:g})"
+    minutes = number(notes.get("minutes"))
+    cells = (
+        f"`{text(row.get('name'), '?')}`", theirs, _change(notes.get("delta_fps")),
+        "–" if minutes is None else f"{minutes:.1f}", _change(notes.get("delta_minutes")),
+        _interval(fps, rate), _change(row.get("delta_fps")), time_of(row) or "–", _change(row.get("delta_minutes")),
+        f"{number(row.get('solved')) or 0:g} of {number(row.get('of')) or 0:g}",
+    )  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _change(value: object) -> str:
+    known = number(value)
+    return "–" if not known else f"{known:+.1%}"
+
+
+def picture_of(path: pathlib.Path) -> pathlib.Path:
+    return PAGE.parent / f"{path.stem}.svg"
+
+
+PANEL = (430, 300)  # pixels of a panel
+COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#97bbf5", "#9c6b4e", "#9498a0")
+
+
+def picture(result: Result) -> str:
+    """Score over wall clock (left) and over steps (right), both on logarithmic axes; one line for every seed."""
+    curves = rows(result.data.get("curves"))
+    names = list(dict.fromkeys(text(c.get("value"), "?") for c in curves))
+    width, height = 2 * (PANEL[0] + 60) + 20, PANEL[1] + 70 + 16 * ((len(names) + 3) // 4)
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for k, (axis, words) in enumerate((("wall_s", "seconds"), ("steps", "steps"))):
+        out += _panel(curves, names, axis, words, 50 + k * (PANEL[0] + 60))
+    for i, name in enumerate(names):
+        x, y = 50 + 240 * (i % 4), PANEL[1] + 66 + 16 * (i // 4)
+        out.append(f'<text x="{x}" y="{y}" fill="{COLOURS[i % len(COLOURS)]}">— {html.escape(name)}</text>')
+    return "\n".join([*out, "</svg>", ""])
+
+
+def _panel(curves: Sequence[dict[str, Any]], names: list[str], axis: str, words: str, left: int) -> list[str]:
+    """One panel: axes, ticks at powers of ten, lines."""
+    lines = []
+    for curve in curves:
+        points = [(number(p.get(axis)), number(p.get("score"))) for p in rows(curve.get("points"))]
+        lines.append((names.index(text(curve.get("value"), "?")), [(x, y) for x, y in points if x and y is not None]))
+    xs, ys = [x for _, p in lines for x, _ in p], [y for _, p in lines for _, y in p]
+    if not xs:
+        return []
+    low, high = math.log10(min(xs)), max(math.log10(max(xs)), math.log10(min(xs)) + 0.01)
+    bottom, top_y = min(ys), max(max(ys), min(ys) + 1)
+
+    def at(x: float, y: float) -> tuple[float, float]:
+        across = left + PANEL[0] * (math.log10(x) - low) / (high - low)
+        return across, 20 + PANEL[1] * (top_y - y) / (top_y - bottom)
+
+    out = [f'<rect x="{left}" y="20" width="{PANEL[0]}" height="{PANEL[1]}" fill="none" stroke="#888"/>']
+    for power in range(math.ceil(low), math.floor(high) + 1):
+        x = at(10.0**power, bottom)[0]
+        out.append(f'<text x="{x:.0f}" y="{PANEL[1] + 36}" text-anchor="middle">{10**power:,}</text>')
+    for y in (bottom, top_y):
+        out.append(f'<text x="{left - 6}" y="{at(10**low, y)[1] + 4:.0f}" text-anchor="end">{y:.0f}</text>')
+    out.append(f'<text x="{left + PANEL[0] / 2:.0f}" y="{PANEL[1] + 50}" text-anchor="middle">{words}</text>')
+    for index, points in lines:
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (at(*p) for p in points))
+        colour = COLOURS[index % len(COLOURS)]
+        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.3" opacity="0.8"/>')
+    return out
 
 
 def _headlines(rungs: Sequence[Rung]) -> list[str]:
@@ -146,4 +247,6 @@ def _cell(words: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(render(find()), encoding="utf-8")
+    for solved in [r for r in read_sources(find())[1] if r.kind == "solve"]:
+        picture_of(solved.path).write_text(picture(solved), encoding="utf-8")
     sys.exit(0)

@@ -101,6 +101,26 @@ def sweep() -> dict[str, Any]:
     return {**head("sweep", "dqnitro sweep envs 1 2 4 8 16"), **facts, "game": "CartPole-v1"}
 
 
+def solve() -> dict[str, Any]:
+    def row(name: str, minutes: float | None, fps: float) -> dict[str, Any]:
+        spread = minutes and {"median": minutes, "low": 0.9 * minutes, "high": 1.2 * minutes, "n": 3}
+        return {
+            "name": name, "rungs": [], "how": "whole" if name == "auto" else "steps at its own rate",
+            "fps": span(fps), "delta_fps": fps / 300 - 1, "runs": [], "solved": 3 if minutes else 0, "of": 3,
+            "minutes": spread, "delta_minutes": minutes and minutes / 40 - 1,
+            "notes": {"fps": 229, "of": 229, "minutes": 52.2, "delta_fps": 0.0, "delta_minutes": 0.0},
+        }  # fmt: skip
+
+    rows = [row("baseline", 40.0, 300.0), row("three-envs", None, 500.0), row("auto", 0.25, 60_000.0)]
+    curves = [
+        {"value": r["name"], "seed": s, "points": [
+            {"wall_s": 10.0 * t, "steps": 3000 * t, "score": -21 + min(38, t * (s + 1) / 3)} for t in range(1, 60)
+        ]}
+        for r in rows for s in (1, 2, 3)
+    ]  # fmt: skip
+    return {**head("solve", "dqnitro ladder --solve"), "seeds": [1, 2, 3], "rows": rows, "curves": curves}
+
+
 def ablate() -> dict[str, Any]:
     left = (
         ("bfloat16", "close", 0.55),
@@ -285,8 +305,9 @@ def record() -> dict[str, Any]:
 
 
 ALL = {
-    "ladder": ladder, "sweep": sweep, "ablate": ablate, "cost": cost, "bench": bench, "profile": profile, "tune": tune,
-    "compare": compare, "console": console, "exact": exact, "record": record, "chaos": chaos,
+    "ladder": ladder, "solve": solve, "sweep": sweep, "ablate": ablate, "cost": cost, "bench": bench,
+    "profile": profile, "tune": tune, "compare": compare, "console": console, "exact": exact, "record": record,
+    "chaos": chaos,
     "trial": trial,
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+from dqnitro.cli import solve
 from dqnitro.cli import tables as t
 from dqnitro.cli.flags import Parser
 from dqnitro.files import check_writable
@@ -19,6 +20,7 @@ Examples
   dqnitro ladder breakout --rungs frame-replay,console,bfloat16
   dqnitro ladder --minutes 30 --rounds 40          narrower intervals
   dqnitro ladder --solved runs/pong-baseline-s1-.. time to solve, from runs that solved the game
+  dqnitro ladder --solve --minutes 9               times to solve of the notes' rows; again: goes on
   dqnitro ladder --json --out results/ladder-2-cores.json
 
 All rungs take a turn in every round, so a machine that slows down slows all of them. FPS is steps (decisions) per
@@ -43,12 +45,15 @@ def make_parser() -> Parser:
         "--solved", nargs="+", action="extend", default=[], metavar="RUN",
         help="runs (or folders of several seeds) that solved the game",
     )  # fmt: skip
+    solve.add_flags(p)
     t.add_race_flags(p, out="write the result to this file (default: ladders/GAME-DATE.json)")
     return p
 
 
 def main(argv: list[str]) -> int:
     args = t.parse_race(make_parser(), argv)
+    if args.solve:
+        return solve.main(args)
     from dqnitro.lab.ladder import climb_ladder
     from dqnitro.lab.store import default_path
     from dqnitro.lab.time_to_solve import read_solved

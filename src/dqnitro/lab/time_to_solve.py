@@ -39,10 +39,10 @@ class Solved:
 
 @functools.cache
 def _changed_by(promises: tuple[str, ...]) -> frozenset[str]:
-    base = Config(replay="plain")
     out: set[str] = set()
     for rung in ladder.RUNGS.values():
         if rung.promise in promises:
+            base = Config(replay="plain") if rung.name == "frame-replay" else Config()
             changed = rung.apply(base)
             out |= {k for k, v in changed.to_dict().items() if v != base.to_dict()[k]}
     return frozenset(out)

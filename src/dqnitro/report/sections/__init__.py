@@ -21,6 +21,7 @@ from dqnitro.report.sections import (
     ladder,
     profile,
     record,
+    solve,
     sweep,
     trial,
     tune,
@@ -39,6 +40,7 @@ class Section(Protocol):
 SECTIONS: dict[str, Section] = {
     "record": record,
     "ladder": ladder,
+    "solve": solve,
     "sweep": sweep,
     "ablate": ablate,
     "cost": cost,
@@ -55,7 +57,7 @@ SECTIONS: dict[str, Section] = {
 # The groups of the page and of its contents, in order, and the kinds of result in each; runs stand with the records.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Records and runs": ("record",),
-    "Speed-ups": ("ladder", "ablate", "cost", "tune", "profile"),
+    "Speed-ups": ("ladder", "solve", "ablate", "cost", "tune", "profile"),
     "Benchmarks": ("bench", "console", "exact", "chaos"),
     "Settings": ("sweep", "compare", "trial"),
 }
