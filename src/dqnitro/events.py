@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -130,6 +131,7 @@ class TensorBoardSink(NullSink):
         from torch.utils.tensorboard import SummaryWriter  # a second of import time: only when training
 
         self._folder = folder
+        _do_not_print_what_its_writer_meets()
         with writing(folder):
             self._writer = SummaryWriter(str(folder), purge_step=purge_step)
             if config is not None and purge_step is None:
@@ -161,6 +163,23 @@ class TensorBoardSink(NullSink):
     def close(self) -> None:
         with writing(self._folder):
             self._writer.close()
+
+
+def _do_not_print_what_its_writer_meets() -> None:
+    """TensorBoard writes in a thread of its own. What a disk does to it is raised by the next call, as one line for the
+    user, so the thread must not print a traceback as well.
+    """
+    usual = threading.excepthook
+    if getattr(usual, "keeps_tensorboard_quiet", False):
+        return
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        writes = type(args.thread).__module__.startswith("tensorboard.")
+        if not (writes and isinstance(args.exc_value, OSError)):
+            usual(args)
+
+    hook.keeps_tensorboard_quiet = True  # type: ignore[attr-defined]
+    threading.excepthook = hook
 
 
 def _as_table(config: Mapping[str, Any]) -> str:
