@@ -1,5 +1,6 @@
-"""Checks of `learn.gpu.fused_update` beside autograd. On a CPU Triton interprets its kernels, which has to be said before it is imported:
-`test_fused_update` runs this file in a process of its own. On a GPU the same checks are `tests/gpu/test_own_kernels.py`.
+"""Checks of `learn.gpu.fused_update` beside autograd. On a CPU Triton interprets its kernels, which has to be said
+before it is imported: `test_fused_update` runs this file in a process of its own. On a GPU the same checks are
+`tests/gpu/test_own_kernels.py`.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ def full_ring(slots: int, device: str) -> Ring:
 
 def config_of(kind: str, batch: int) -> Config:
     return Config(env_id="pong").replace(
-        n_envs=ENVS, batch_size=batch, hidden_units=64, learning_rate=1e-3, adam_epsilon=1e-3, wrappers=("no-grad",), **KINDS[kind]
+        n_envs=ENVS, batch_size=batch, hidden_units=64, learning_rate=1e-3, adam_epsilon=1e-3,
+        wrappers=("no-grad",), **KINDS[kind]
     )  # fmt: skip
 
 
 def pair(config: Config, device: str, dtype: torch.dtype, together: int) -> tuple[FusedUpdate, Learner, Learner, Ring]:
-    """Our kernels and a plain learner with the same weights. The target network is another one, so that a mix-up would show."""
+    """Our kernels and a plain learner with the same weights. The target network is another one, so that a mix-up would
+    show.
+    """
     ring = full_ring(80, device)
     spec = EnvSpec(ENVS, ACTIONS, (4, 84, 84), np.dtype(np.uint8), 4, 4, True)
     mine, plain = (Learner(config, spec, device) for _ in range(2))
@@ -66,8 +70,8 @@ def same_weights(a: Packed, b: Packed) -> bool:
 def check_updates(
     kind: str, device: str, dtype: torch.dtype, tolerance: float, batch: int = 3, together: int = 2
 ) -> None:  # fmt: skip
-    """Two groups of updates: losses, parameters and Adam's moments are those of autograd and torch's optimiser, but for a share
-    `tolerance` of how far they have moved.
+    """Two groups of updates: losses, parameters and Adam's moments are those of autograd and torch's optimiser, but for
+    a share `tolerance` of how far they have moved.
     """
     config = config_of(kind, batch)
     own, mine, plain, ring = pair(config, device, dtype, together)
@@ -127,8 +131,10 @@ def check_looking_and_acting(device: str, dtype: torch.dtype, tolerance: float) 
     rows = own.rows.view(2, 2, 16, 4)
     seen = own.seen.view(2, 2, 16, 4)
     for mine, theirs in (
-        (rows[:, 0].reshape(32, 4), d.rows_tm1), (seen[:, 0].reshape(32, 4), d.seen_tm1), (own.rows_t, d.rows_t), (own.seen_t, d.seen_t),
-        (rows[:, 1].reshape(32, 4), d.rows_t), (seen[:, 1].reshape(32, 4), d.seen_t), (own.action.flatten(), d.action_tm1),
+        (rows[:, 0].reshape(32, 4), d.rows_tm1), (seen[:, 0].reshape(32, 4), d.seen_tm1),
+        (own.rows_t, d.rows_t), (own.seen_t, d.seen_t),
+        (rows[:, 1].reshape(32, 4), d.rows_t), (seen[:, 1].reshape(32, 4), d.seen_t),
+        (own.action.flatten(), d.action_tm1),
         (own.weight.flatten(), d.weight),
     ):  # fmt: skip
         assert torch.equal(mine, theirs)

@@ -1,4 +1,6 @@
-"""The device runner without a GPU: the same pieces, called one after the other on a simple game in place of the consoles."""
+"""The device runner without a GPU: the same pieces, called one after the other on a simple game in place of the
+consoles.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ class Catch:
 
 def config(**changes) -> Config:
     base = Config(
-        env_id="pong", n_envs=8, screen_size=SIZE, network="small", hidden_units=32, replay="frames", replay_capacity=8 * 400,
+        env_id="pong", n_envs=8, screen_size=SIZE, network="small", hidden_units=32, replay="frames",
+        replay_capacity=8 * 400,
         first_fill_steps=200, batch_size=32, steps_per_update=4.0, epsilon_decay_steps=2_000, target_sync_steps=256,
         learning_rate=1e-3, n_step=1, gamma=0.5, wrappers=("no-grad", "fused-adam"), torch_threads=1,
     )  # fmt: skip

@@ -1,8 +1,9 @@
-"""Updates from a ring on the GPU, several at a time: drawn together, seen by the target network together, made one after the other.
+"""Updates from a ring on the GPU, several at a time: drawn together, seen by the target network together, made one
+after the other.
 
-The target network does not change between them, so its pass over the batches of many updates is one pass over a large batch, which
-a GPU does far faster. It is the same arithmetic as one update after the other. Nothing here waits for the GPU, so that a CUDA graph can
-hold all of it.
+The target network does not change between them, so its pass over the batches of many updates is one pass over a large
+batch, which a GPU does far faster. It is the same arithmetic as one update after the other. Nothing here waits for the
+GPU, so that a CUDA graph can hold all of it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class RingUpdate(Protocol):
         ...
 
     def values(self, ring: Ring, obs: Tensor, weights: Any) -> Tensor:
-        """Values (n, n_actions) of the newest observations in the ring, which are also in `obs`, for whom that is quicker."""
+        """Values (n, n_actions) of the newest observations in the ring, which are also in `obs`, for whom that is
+        quicker.
+        """
         ...
 
     def copy_weights(self) -> Any:
@@ -55,7 +58,9 @@ class RingUpdate(Protocol):
 
 
 class TorchUpdate:
-    """By autograd, with the parts of the learner. Frames are copied out of the ring whole; the first layer converts them."""
+    """By autograd, with the parts of the learner. Frames are copied out of the ring whole; the first layer converts
+    them.
+    """
 
     def __init__(self, config: Config, learner: Learner, ring: Ring) -> None:
         self._config, self._learner, self._ring = config, learner, ring

@@ -1,8 +1,10 @@
-"""Updates of the Nature network by kernels of our own (`triton_forward`, `triton_backward`): eighteen launches, not a hundred.
+"""Updates of the Nature network by kernels of our own (`triton_forward`, `triton_backward`): eighteen launches, not a
+hundred.
 
-They read frames out of the ring as bytes, keep activations and packed weights in bfloat16, add bias and ReLU (and on the way back
-its mask) where a layer's numbers are in registers anyway, and leave the packed weights of the next update behind. What is not on
-the way to the first layer (gradients of weights, the hidden layer's optimiser) runs on a second stream beside it.
+They read frames out of the ring as bytes, keep activations and packed weights in bfloat16, add bias and ReLU (and on
+the way back its mask) where a layer's numbers are in registers anyway, and leave the packed weights of the next update
+behind. What is not on the way to the first layer (gradients of weights, the hidden layer's optimiser) runs on a second
+stream beside it.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ from dqnitro.replay.gpu_ring import Ring
 
 passes: Any = triton_forward
 back: Any = triton_backward
-# How each kernel is divided; measured on an H200 (batches of 256 to 2,048). BM: rows of a product in one program. SPLIT: programs
-# among which the samples are divided.
+# How each kernel is divided; measured on an H200 (batches of 256 to 2,048). BM: rows of a product in one program.
+# SPLIT: programs among which the samples are divided.
 TUNED: dict[str, dict[str, int]] = {
     "first_forward": {"ASM": 1, "BM": 64, "num_warps": 4, "num_stages": 1},
     "second_forward": {"BM": 64, "num_warps": 4, "num_stages": 2},
@@ -66,7 +68,9 @@ class Room:
 
 
 class FusedUpdate:
-    """A `RingUpdate`, at most `together` at a time. Everything is enqueued and nothing waits, so all of it can be recorded."""
+    """A `RingUpdate`, at most `together` at a time. Everything is enqueued and nothing waits, so all of it can be
+    recorded.
+    """
 
     def __init__(
         self, config: Config, learner: Learner, ring: Ring, together: int, dtype: torch.dtype = torch.bfloat16
@@ -161,7 +165,8 @@ class FusedUpdate:
         passes.look_up[(_parts(len(t), division["BLOCK"]),)](
             t, env, ring.action, ring.reward, ring.terminated, ring.truncated, ring.valid, ring.age,
             self.rows, self.seen, self.rows_t, self.seen_t, self.action, self.reward, self.discount, self.weight,
-            len(t), ring.slots, ring.n, self.batch, config.gamma, N_STEP=config.n_step, DOUBLE=int(config.double), **division,
+            len(t), ring.slots, ring.n, self.batch, config.gamma,
+            N_STEP=config.n_step, DOUBLE=int(config.double), **division,
         )  # fmt: skip
 
     def _hidden(self, weights: Packed, rows: Tensor, seen: Tensor, room: Room) -> Tensor:
@@ -190,7 +195,9 @@ class FusedUpdate:
         return out[: len(rows)]
 
     def _update(self, i: int, values_t: Tensor) -> None:
-        """Packed weights are overwritten when nothing reads them any more: each stands behind the pass back through its layer."""
+        """Packed weights are overwritten when nothing reads them any more: each stands behind the pass back through its
+        layer.
+        """
         rows, seen = self.rows[i], self.seen[i]
         hidden = self._hidden(self.weights, rows, seen, self.learning)
         self._loss(i, hidden, values_t)

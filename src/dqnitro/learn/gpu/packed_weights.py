@@ -1,7 +1,8 @@
-"""Weights as the kernels of `triton_forward` want them: the masters in float32, with torch's names and order, and packed copies.
+"""Weights as the kernels of `triton_forward` want them: the masters in float32, with torch's names and order, and
+packed copies.
 
-The masters and Adam's moments are the network's own parameters and the optimiser's own state, moved into a few large tensors, so
-that two kernels do an optimiser step and checkpoints know nothing of it.
+The masters and Adam's moments are the network's own parameters and the optimiser's own state, moved into a few large
+tensors, so that two kernels do an optimiser step and checkpoints know nothing of it.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def by_position(weight: Tensor) -> Tensor:
 
 
 def _small(network: ConvNetwork) -> dict[str, Tensor]:
-    """All parameters but the hidden layer's weights, by the names of their gradients. The streams' biases lie side by side."""
+    """All parameters but the hidden layer's weights, by the names of their gradients. The streams' biases lie side by
+    side.
+    """
     layers: dict[str, Any] = {name: network.convolutions[i] for name, i in CONVOLUTIONS.items()}
     out = {name: layer.weight for name, layer in layers.items()}
     out |= {f"{name}_bias": layer.bias for name, layer in layers.items()}
@@ -149,7 +152,8 @@ class Masters:
             flat, torch.empty(self.at["first"].stop, device=flat.device, dtype=FIRST.get(self.dtype, self.dtype)),
             flat[self.at["second"]], flat[self.at["third"]],
             tuple(flat[self.at[f"{name}_bias"]] for name in CONVOLUTIONS), flat[start : start + self.units],
-            torch.empty_like(self.g_hidden), (streams[0].output.weight, streams[0].output.bias, value.weight, value.bias),
+            torch.empty_like(self.g_hidden),
+            (streams[0].output.weight, streams[0].output.bias, value.weight, value.bias),
         )  # fmt: skip
         self.pack(network, copy)
         return copy

@@ -1,8 +1,8 @@
 """What both GPU runners are made of: a ring of experience, a learner, acting and updates as pieces of CUDA graphs.
 
-Environments come in groups that take turns (`hybrid`) or in one (`device`). Each group has a player: tensors at fixed addresses
-that say what its environments show. Nothing in `choose`, `play`, `learn` and `sync_target` waits for the GPU or asks it anything, so
-that a graph can hold them; without a GPU they are called as they are.
+Environments come in groups that take turns (`hybrid`) or in one (`device`). Each group has a player: tensors at fixed
+addresses that say what its environments show. Nothing in `choose`, `play`, `learn` and `sync_target` waits for the GPU
+or asks it anything, so that a graph can hold them; without a GPU they are called as they are.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Player(Protocol):
 
 
 class GpuAgent(ABC):
-    """A run whose replay and learner are on a GPU. `players`: one for each group of environments, all of the same size."""
+    """A run with its replay and learner on a GPU. `players`: one for each group of environments, all of one size."""
 
     def __init__(self, config: Config, device: torch.device, envs: HasSpec, players: Sequence[Player]) -> None:
         check_runner(config)
@@ -82,7 +82,8 @@ class GpuAgent(ABC):
             self.ring.prioritize(config.priority_alpha)
         self.clock: Clock = make_clock(config)
         self.phases = Phases()
-        # Compiled code knows its sizes: updates that a group's step owes are made together, single ones for what is left.
+        # Compiled code knows its sizes: updates that a group's step owes are made together, single ones for what is
+        # left.
         self.together = max(1, min(MOST_TOGETHER, int(n / len(self.players) / config.steps_per_update)))
         self.update = make_update(config, self.learner, self.ring, self.together)
         self.age = torch.zeros(n, dtype=torch.int64, device=device)

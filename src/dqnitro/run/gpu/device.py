@@ -119,7 +119,7 @@ class DeviceAgent(GpuAgent):
         return {**super().state_tensors(), "score": self.score, "length": self.length, "ends": self.ends}
 
     def get_state(self) -> State:
-        """The clock is that of the last tick; the GPU may be a graph ahead, whose numbers the resumed run reads first."""
+        """The clock is that of the last tick. The GPU may be a graph ahead: the resumed run reads its numbers first."""
         arrays, record = super().get_state()
         arrays["envs"] = self.player.get_state()
         started = {"in_flight": self.in_flight, "learned": self.learned, "syncs": int(self.syncs)}
@@ -274,7 +274,8 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
         raise ConfigError(f"runner device: {error}") from None
     except torch.OutOfMemoryError:
         raise ConfigError(
-            f"runner device: the GPU has no memory for {config.n_envs} consoles and {config.replay_capacity} transitions",
+            f"runner device: the GPU has no memory for {config.n_envs} consoles and {config.replay_capacity} "
+            "transitions",
             "lower --replay-capacity or --n-envs",
         ) from None
     graphs = Graphs(agent)

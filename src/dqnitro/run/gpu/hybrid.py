@@ -1,15 +1,16 @@
 """The `hybrid` runner: games on the CPU's cores, replay and learner on the GPU, at the same time.
 
-A tick: the GPU chooses actions (one graph) and sends them to the host; the host starts a step on its threads and, while they play,
-starts the updates that are owed (one graph each); when a step is done, only its newest frames go to the GPU, which keeps the stacks
-and the replay. The one wait of a tick is for the actions.
+A tick: the GPU chooses actions (one graph) and sends them to the host; the host starts a step on its threads and, while
+they play, starts the updates that are owed (one graph each); when a step is done, only its newest frames go to the GPU,
+which keeps the stacks and the replay. The one wait of a tick is for the actions.
 
-With the console the environments are two groups that take turns: while the GPU chooses for one, the cores play the other. A
-tick is then a step of one group, and `turn` says whose actions are chosen next; all others are at play. Updates have a stream of
-their own on the GPU, so that a choice waits only for those that followed the last turn of the same group (`turns.Acting`).
+With the console the environments are two groups that take turns: while the GPU chooses for one, the cores play the
+other. A tick is then a step of one group, and `turn` says whose actions are chosen next; all others are at play.
+Updates have a stream of their own on the GPU, so that a choice waits only for those that followed the last turn of the
+same group (`turns.Acting`).
 
-Any environment backend with images works, and the clock is the inline loop's: the same updates and target syncs are owed at the
-same steps. Random numbers are the GPU's, so it is another run of the same experiment, not the same run.
+Any environment backend with images works, and the clock is the inline loop's: the same updates and target syncs are
+owed at the same steps. Random numbers are the GPU's, so it is another run of the same experiment, not the same run.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class HostPlayer:
         self.actions = torch.zeros(n, dtype=torch.int64, device=device)
         self.resetting = torch.zeros(n, dtype=torch.int32, device=device)  # this environment resets in its next step
         self.reset = torch.zeros(n, dtype=torch.bool, device=device)
-        # What a step brings, first on the host (pinned, so that the copy does not wait), then here: one piece of memory.
+        # What a step brings, first on the host (pinned, so that the copy does not wait), then here: one piece of
+        # memory.
         size = n * height * width
         size += -size % 4
         self._there = torch.zeros(size + 8 * n, dtype=torch.uint8, device=device)
@@ -185,7 +187,7 @@ class HybridAgent(GpuAgent):
         self.playing.append(k)
 
     def finish(self) -> tuple[int, tuple[GameEnd, ...]]:
-        """The step of the group that has played longest comes to the GPU: how many decisions it had, which games ended."""
+        """The step of the group that played longest comes to the GPU: how many decisions it had, which games ended."""
         k = self.playing.pop(0)
         return self.early.pop(k) if k in self.early else self._receive(k)
 

@@ -1,4 +1,6 @@
-"""Where the `hybrid` runner's work on the GPU runs: two streams and their CUDA graphs, or without a GPU nothing of the kind."""
+"""Where the `hybrid` runner's work on the GPU runs: two streams and their CUDA graphs, or without a GPU nothing of the
+kind.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class _Lane:
 
 
 class Streams:
-    """On a GPU: play and learning side by side where groups take turns, one after the other where there is one group."""
+    """On a GPU: play and learning side by side where groups take turns, else one after the other."""
 
     def __init__(self, device: torch.device, groups: int) -> None:
         self._device = device

@@ -12,7 +12,9 @@ from dqnitro.replay.gpu_ring import Ring
 
 
 class Group:
-    """Environments that choose and play together. `ring` is their part of the ring; the rest are views of the agent's tensors."""
+    """Environments that choose and play together. `ring` is their part of the ring; the rest are views of the agent's
+    tensors.
+    """
 
     def __init__(self, ring: Ring, age: Tensor, was_resetting: Tensor) -> None:
         mine = slice(ring.first, ring.first + ring.n)
@@ -24,8 +26,8 @@ class Group:
 class Acting:
     """`weights[k]` are what group k acts with: a network, or what its update makes of one.
 
-    One group acts with the learner's own. Several have a copy each, taken after the updates that follow their turn: while one group
-    chooses, the updates that were started after another's turn may go on.
+    One group acts with the learner's own. Several have a copy each, taken after the updates that follow their turn:
+    while one group chooses, the updates that were started after another's turn may go on.
     """
 
     def __init__(self, update: RingUpdate, groups: int) -> None:
