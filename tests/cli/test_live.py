@@ -151,7 +151,7 @@ def test_json_lines_are_start_progress_and_result(tmp_path, monkeypatch, capsys)
     ("args", "says"),
     [
         (["--json", "--json-lines"], "--json and --json-lines were both given"),
-        (["--log-every", "0"], "--log-every must be over 0, got 0; hint: --quiet"),
+        (["--log-every", "0"], "--log-every must be at least 0.001, got 0; hint: "),
     ],
 )
 def test_options_that_contradict_are_one_line(args, says, capsys):

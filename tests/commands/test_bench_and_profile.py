@@ -48,7 +48,9 @@ def test_profile_writes_a_trace_and_says_what_to_try(tmp_path):
     args = ["CartPole-v1", "--steps", "20", "--first-fill-steps", "70", "--trace", "t.json", "--out", "p.json"]
     code, out, err = run("profile", *args, cwd=tmp_path)
     assert code == 0, err
-    assert all(line.startswith("CartPole-v1, recipe auto: 20 steps, twice: ") for line in err.splitlines())
+    where, *lines = err.splitlines()
+    assert where.startswith("measuring on the ")
+    assert all(line.startswith("CartPole-v1, recipe auto: 20 steps, twice: ") for line in lines)
     for heading in ("where a step's time goes", "top operations", "what to try next", "trace  t.json"):
         assert heading in out
     assert "backward" in out and "four-steps-per-update [learning]" in out

@@ -108,7 +108,7 @@ def test_bad_input_is_one_line_and_exit_code_2(args, says, tmp_path, call):
 
 def test_the_exit_code_is_that_of_the_process(tmp_path):
     code, out, err = run("train", "pong", "--n-envs", "two", cwd=tmp_path)
-    assert (code, out) == (2, "") and "expected a number, got 'two'" in err
+    assert (code, out) == (2, "") and "expected a whole number, got 'two'" in err
 
 
 @pytest.mark.parametrize("command", ["train", "play", "runs", "env", "report", "bench"])
