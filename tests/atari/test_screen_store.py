@@ -22,11 +22,12 @@ from hypothesis import strategies as st
 
 from dqnitro.atari import AtariVec
 from dqnitro.atari.chips import layout
+from dqnitro.atari.chips.cpu_predecode import predecode
 from dqnitro.atari.chips.rng import MT_SIZE, mt_drawn, mt_next, mt_restore, mt_seed
-from dqnitro.atari.games import game_table
+from dqnitro.atari.games import game_table, roms
 from dqnitro.atari.jit.target import compiled
 from dqnitro.atari.vector import screen_store
-from dqnitro.atari.vector.memory import make_memory, restore_one, saved
+from dqnitro.atari.vector.memory import make_memory, make_shared, restore_one, saved
 from dqnitro.atari.vector.options import VecOptions
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -176,17 +177,19 @@ def test_states_carry_spare_screens_along() -> None:
 
 def test_a_state_can_be_put_where_a_machine_is_and_nowhere_else() -> None:
     memory, one = make_memory(3, 210, VecOptions(), True), saved(make_memory(1, 210, VecOptions(), True))
+    rom = roms.load("pong")
+    shared = make_shared(VecOptions(), game_table.game("pong"), rom, predecode(rom))
     for array in memory:
         array[:] = 1
-    restore_one(memory, -1, one)
+    restore_one(memory, shared, -1, one)
     assert not memory.where[2].any() and memory.where[:2].all()
     for i in (3, -4):
         with pytest.raises(IndexError):
-            restore_one(memory, i, one)
+            restore_one(memory, shared, i, one)
     with pytest.raises(ValueError, match="hint: is num_envs the same"):
-        restore_one(memory, 0, saved(make_memory(2, 210, VecOptions(), True)))
+        restore_one(memory, shared, 0, saved(make_memory(2, 210, VecOptions(), True)))
     with pytest.raises(ValueError, match="where is not in the state. hint"):
-        restore_one(memory, 0, {key: array for key, array in one.items() if key != "where"})
+        restore_one(memory, shared, 0, {key: array for key, array in one.items() if key != "where"})
 
 
 @compiled
