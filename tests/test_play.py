@@ -124,7 +124,7 @@ def test_rows_of_a_batch_are_divided_among_the_cores(cores, monkeypatch):
     class Network(torch.nn.Module):
         def forward(self, x):
             sizes.append(len(x))
-            return torch.stack([x[:, 0], 2.0 - x[:, 0]], 1)
+            return torch.stack([x[:, 0], 2.0 - x[:, 0]], 1)[..., None]
 
     policy = Policy(Network(), None, 2, 0.0, 1)
     obs = np.arange(14, dtype=np.float32)[:, None] % 2 * 2

@@ -18,7 +18,7 @@ import torch
 import fakes_envs
 from dqnitro import checkpoint, signals
 from dqnitro.cli import main
-from dqnitro.config import Config
+from dqnitro.config import RANGES, Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, EnvFailed, StorageError
 from dqnitro.files import sealed
 from dqnitro.play import load_config, score
@@ -422,7 +422,8 @@ def test_at_every_moment_of_a_save_one_complete_checkpoint_has_its_name(times, t
         assert len(list((run / "checkpoints").iterdir())) == 1
 
 
-def test_a_loss_that_is_not_finite_stops_the_run_with_a_checkpoint_and_the_update(tmp_path):
+def test_a_loss_that_is_not_finite_stops_the_run_with_a_checkpoint_and_the_update(tmp_path, monkeypatch):
+    monkeypatch.delitem(RANGES, "learning_rate")  # larger than anybody may choose, so that it comes soon
     config = CORRIDOR.replace(learning_rate=1e30, max_steps=300)
     with pytest.raises(DivergedError, match=r"the loss became (nan|inf) at update \d+") as e:
         train(config, tmp_path / "run")

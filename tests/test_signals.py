@@ -27,8 +27,10 @@ def send_and_wait(*numbers: int) -> None:
 def little_patience(monkeypatch):
     monkeypatch.setattr(signals, "PATIENCE_S", 0.2)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it would be ignored
     yield
     signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGHUP, hangup)
 
 
 @pytest.mark.parametrize("number", signals.NUMBERS)

@@ -86,7 +86,6 @@ def train(
         if without or also or env_kwargs:
             raise ConfigError("--without, --also and env_kwargs= go with a name, not with a Config")
         made = planning.Planned(env.replace(**settings), tuple(rungs))
-        planning.check_runner(made.config)
     else:
         env_id = _env_id(env, env_kwargs)
         made = planning.planned(planning.Wish(env_id, recipe or "auto", without, also, settings))

@@ -270,13 +270,13 @@ def test_a_mean_over_games_has_an_interval_of_its_own():
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["gpu", "--machines", "0,4"], "--machines must be numbers like 1,2, got '0,4'"),
-        (["gpu", "--machines", "many"], "--machines must be numbers like 1,2, got 'many'"),
-        (["gpu", "--games", "pong,CartPole-v1"], "--games CartPole-v1: not an Atari game"),
+        (["gpu", "--machines", "0,4"], "--machines must be numbers like 1,2, each at most 1,048,576, got '0,4'"),
+        (["gpu", "--machines", "many"], "--machines must be numbers like 1,2, each at most 1,048,576, got 'many'"),
+        (["gpu", "--games", "pong,CartPole-v1"], "--games 'CartPole-v1': not an Atari game"),
         (["device", "--machines", "4"], "bench device does not take --machines"),
         (["device", "--train-minutes", "3"], "bench device does not take --train-minutes"),
-        (["gpu", "--train-minutes", "-1"], "--train-minutes must be 0 or more, got -1"),
-        (["console", "--threads", "x"], "--threads must be numbers like 1,2, got 'x'"),
+        (["gpu", "--train-minutes", "-1"], "--train-minutes must be at least 0, got -1"),
+        (["console", "--threads", "x"], "--threads must be numbers like 1,2, each at most 1,048,576, got 'x'"),
     ],
 )
 def test_bad_input_is_one_line(args, says, capsys):

@@ -118,9 +118,9 @@ def blocks(obs):
 
 
 def test_parts_play_what_the_environments_together_would_play():
-    from dqnitro.envs.turns import make_env_parts
+    from dqnitro.envs.turns import make_env_groups
 
-    whole, halves = make_env_parts(BREAKOUT.replace(env_parts=1)), make_env_parts(BREAKOUT)
+    whole, halves = make_env_groups(BREAKOUT.replace(env_parts=1)), make_env_groups(BREAKOUT)
     assert len(whole.parts) == 1 and len(halves.parts) == 2 and halves.spec == whole.spec
     assert np.array_equal(whole.reset(), halves.reset())
     rng, ends = np.random.default_rng(0), 0
@@ -223,9 +223,9 @@ def test_a_checkpoint_of_before_there_were_parts_can_be_resumed():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"env_parts": 4}, "equal parts"),
+        ({"env_parts": 4}, "equal groups"),
         ({"env_parts": 2, "envs": "ale"}, "needs the console"),
-        ({"env_parts": 2, "runner": "inline"}, "--runner hybrid"),
+        ({"env_parts": 2, "runner": "inline"}, "needs runner hybrid"),
     ],
 )
 def test_parts_that_cannot_be_are_refused_in_a_line(changes, says):

@@ -218,6 +218,7 @@ class FlatFloats(gym.ObservationWrapper):
         self.observation_space = Box(-np.inf, np.inf, (self.size,), np.float32)
 
     def observation(self, observation: Any) -> np.ndarray:
+        _check_there(observation)
         if isinstance(self.space, Box):  # most of them; without the detour over its own type
             return np.asarray(observation, np.float32).reshape(self.size)
         return np.asarray(flatten(self.space, observation), np.float32)

@@ -422,7 +422,7 @@ OTHER_LEARNING = (
         "Higher rates: with 5e-4, most runs did not learn Pong at all.",
     ),
     Rung(
-        "prioritized", "learning", setting(prioritized=True),
+        "prioritized", "learning", setting(prioritized=True, replay="frames"),
         "Prioritised replay: transitions with a large error are drawn more often, and count for less.",
         "Always a little: priorities are looked up and written back in every update.",
         detour=True,
