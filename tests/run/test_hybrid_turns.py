@@ -121,7 +121,7 @@ def test_parts_play_what_the_environments_together_would_play():
     from dqnitro.envs.turns import make_env_groups
 
     whole, halves = make_env_groups(BREAKOUT.replace(env_parts=1)), make_env_groups(BREAKOUT)
-    assert len(whole.parts) == 1 and len(halves.parts) == 2 and halves.spec == whole.spec
+    assert len(whole.groups) == 1 and len(halves.groups) == 2 and halves.spec == whole.spec
     assert np.array_equal(whole.reset(), halves.reset())
     rng, ends = np.random.default_rng(0), 0
     told = rng.integers(0, 4, (150, N))

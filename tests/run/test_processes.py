@@ -200,7 +200,7 @@ class Moody(Fragile):
         return super()._obs() + np.float32(Moody.lives if self.t > 0 else 0)
 
 
-gym.register("dqnitro_test/Moody-v0", entry_point=Moody)
+gym.register("dqnitro_test/MoodyPlayer-v0", entry_point=Moody)
 AT_FIRST, LATER = 1000, 5  # ticks between two states of the player: only actions are played again, or a saved state
 
 
@@ -211,7 +211,7 @@ AT_FIRST, LATER = 1000, 5  # ticks between two states of the player: only action
 def test_games_that_do_not_come_out_the_same_again_end_the_run(state_ticks, says, threads, tmp_path, monkeypatch):
     monkeypatch.setattr(remote, "STATE_TICKS", state_ticks)
     Fragile.steps, Fragile.left = 0, 1
-    config = CORRIDOR.replace(env_id="dqnitro_test/Moody-v0", runner="processes")
+    config = CORRIDOR.replace(env_id="dqnitro_test/MoodyPlayer-v0", runner="processes")
     with pytest.raises(PlayerDied, match=says):
         train(config, tmp_path / "run")
     assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] > 30
