@@ -6,7 +6,7 @@ MINUTES ?= 0
 # Workers for the tests: every one loads torch, so more than the cores there are only costs memory.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: setup pong test test-gpu chaos lint clean
+.PHONY: setup pong test test-gpu test-cluster chaos lint clean
 
 setup: $(READY)
 
@@ -32,6 +32,10 @@ test: lint
 test-gpu: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cuda]'
 	$(BIN)/python -m pytest -m gpu -rs
+
+# A Ray cluster of three nodes on this machine, whose players and nodes are killed: some minutes on two cores.
+test-cluster: $(READY)
+	DQNITRO_TEST_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -rs
 
 # Over 2,000 faults of all kinds, half an hour on one core; `make test` makes 300 of them. docs/chaos.md
 chaos: $(READY)

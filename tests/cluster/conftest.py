@@ -15,6 +15,8 @@ SMALL = {"object_store_memory": 100 << 20, "include_dashboard": False}
 def ray_cluster():
     """A cluster of one node with one CPU, for all tests."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
+    if not os.environ.get("DQNITRO_TEST_CLUSTER"):
+        pytest.skip("several Ray nodes on one machine take minutes: make test-cluster")
     from dqnitro.cluster.connect import import_ray
 
     before = os.environ.get("PYTHONPATH")
