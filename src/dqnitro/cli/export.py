@@ -6,8 +6,7 @@ import json
 import pathlib
 import sys
 
-from dqnitro.cli.flags import Parser, note
-from dqnitro.errors import ConfigError
+from dqnitro.cli.flags import Parser, count, note
 
 DESCRIPTION = """\
 Write a trained agent into a folder that can be taken away: weights (safetensors), settings, scores with their
@@ -29,7 +28,7 @@ def main(argv: list[str]) -> int:
     p = Parser("export", "RUN --out FOLDER [options]", DESCRIPTION)
     p.add_argument("run", help="the folder of a run, or a game whose agent comes with the package")
     p.add_argument("--out", required=True, metavar="FOLDER", help="a new folder")
-    p.add_argument("--games", type=int, default=30, metavar="N", help="score over N fresh games (default: 30; 0: none)")
+    p.add_argument("--games", type=count(0), default=30, metavar="N", help="score over N fresh games (default: 30)")
     p.add_argument("--envs", metavar="BACKEND", default="", help="the environment backend of those games (ale, ...)")
     p.add_argument("--no-video", action="store_true", help="do not record a game")
     p.add_argument("--no-onnx", action="store_true", help="do not write model.onnx")
@@ -37,8 +36,6 @@ def main(argv: list[str]) -> int:
     p.add_argument("--trust", action="store_true", help="import the module of the run's environment (module:Id)")
     p.add_argument("--json", action="store_true", help="print what was written as JSON")
     args = p.parse(argv)
-    if args.games < 0:
-        raise ConfigError(f"--games must be at least 0, got {args.games}")
     from dqnitro.agents import find
     from dqnitro.export import Wanted, export, push
 

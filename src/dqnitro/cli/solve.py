@@ -7,7 +7,7 @@ import pathlib
 from typing import Any
 
 from dqnitro.cli import tables as t
-from dqnitro.cli.flags import config_changes
+from dqnitro.cli.flags import amount, config_changes, count
 from dqnitro.cli.wording import duration
 from dqnitro.errors import ConfigError
 
@@ -19,14 +19,16 @@ COLUMNS = (
 
 def add_flags(p: Any) -> None:
     p.add_argument("--solve", action="store_true", help="measure times to solve, row by row of the notes, in steps")
-    p.add_argument("--seeds", type=int, default=3, metavar="N", help="with --solve: seeds per row (default: 3)")
+    p.add_argument("--seeds", type=count(1, 1000), default=3, metavar="N", help="with --solve: seeds per row (3)")
     p.add_argument("--rows", metavar="A,B", help="with --solve: only these rows (default: all of the notes)")
     p.add_argument(
         "--whole", metavar="A,B", default="auto",
         help="with --solve: rows that train alone, as they are, by the clock (default: auto)",
     )  # fmt: skip
-    p.add_argument("--stop-at", type=float, metavar="SCORE", help="with --solve: the mean score that counts as solved")
-    p.add_argument("--at-once", type=int, default=0, metavar="N", help="with --solve: runs that share the machine")
+    p.add_argument(
+        "--stop-at", type=amount(-1e9), metavar="SCORE", help="with --solve: the score that counts as solved"
+    )
+    p.add_argument("--at-once", type=count(0, 1000), default=0, metavar="N", help="with --solve: runs at the same time")
     p.add_argument("--state", metavar="DIR", help="with --solve: where runs are kept and resumed (default: solve/GAME)")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -183,8 +184,13 @@ def _check_memory(make: Callable[[], nn.Module]) -> None:
     """Refuse a network that does not fit before its memory is asked for: the kernel may end the process instead."""
     import psutil
 
-    with torch.device("meta"):  # shapes without memory
-        needed = sum(4 * p.numel() for p in make().parameters())
+    def size() -> int:
+        with torch.device("meta"):  # shapes without memory
+            return sum(4 * p.numel() for p in make().parameters())
+
+    # In a thread: a signal that breaks off the main thread in there would leave torch's stack of modes in disorder.
+    with ThreadPoolExecutor(1) as pool:
+        needed = pool.submit(size).result()
     free = psutil.virtual_memory().available
     if needed > free:
         raise ConfigError(
@@ -335,7 +341,8 @@ class Learner:
             raise ValueError("the optimiser's state is not complete")
         for i, (p, s) in enumerate(zip(self.online.parameters(), saved, strict=True)):
             for k, v in s.items():
-                if not v.is_floating_point() or v.numel() != (1 if k == "step" else p.numel()):
+                other_shape = k.startswith("exp_avg") and v.shape != p.shape
+                if not v.is_floating_point() or other_shape or v.numel() != (1 if k == "step" else p.numel()):
                     raise ValueError(f"adam.{i}.{k} is {v.dtype} {tuple(v.shape)}")
 
     def set_state(self, state: Mapping[str, Tensor]) -> None:
