@@ -9,6 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator
 
+from dqnitro.events import Snapshot
+
 
 class Reader:
     """Collects what is written to one end of a terminal or pipe; `wait_for` returns once it contains a text."""
@@ -44,3 +46,12 @@ def stderr_to(kind: str) -> Iterator[Reader]:
         finally:
             sys.stderr = before
     reader.thread.join(timeout=30)
+
+
+def snapshot(**changes) -> Snapshot:
+    """A moment of a run, as the live block gets it."""
+    return Snapshot(**({
+        "wall_s": 125.0, "steps": 50_000, "updates": 10_000, "games": 150, "epsilon": 0.51, "steps_per_s": 400.0,
+        "frames_per_s": 1600.0, "updates_per_s": 100.0, "mean_score": -3.25, "last_score": 1.0, "loss": 0.0123,
+        "share": {"act": 0.1, "env": 0.2, "sample": 0.05, "learn": 0.62, "store": 0.02, "loop": 0.01},
+    } | changes))  # fmt: skip

@@ -6,18 +6,11 @@ import fakes_envs
 from dqnitro.cli.live import lines
 from dqnitro.cli.wording import duration
 from dqnitro.config import Config
-from dqnitro.events import Snapshot, time_left_s
+from dqnitro.events import time_left_s
 from dqnitro.session import train
+from terminals import snapshot
 
 fakes_envs.register()
-
-
-def snapshot(**changes) -> Snapshot:
-    return Snapshot(**({
-        "wall_s": 125.0, "steps": 50_000, "updates": 10_000, "games": 150, "epsilon": 0.51, "steps_per_s": 400.0,
-        "frames_per_s": 1600.0, "updates_per_s": 100.0, "mean_score": -3.25, "last_score": 1.0, "loss": 0.0123,
-        "share": {"act": 0.1, "env": 0.2, "sample": 0.05, "learn": 0.62, "store": 0.02, "loop": 0.01},
-    } | changes))  # fmt: skip
 
 
 def test_the_live_block_says_what_is_going_on():

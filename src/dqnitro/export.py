@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import json
 import logging
 import pathlib
 import shutil
+import statistics
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +22,8 @@ from dqnitro.envs import env_kind
 from dqnitro.errors import ConfigError
 from dqnitro.files import replacing, write_json, writing
 from dqnitro.host import provenance
+from dqnitro.parsing import read_object
+from dqnitro.run_folder import RunFolder
 from dqnitro.trained import TrainedAgent, load
 
 WEIGHTS, SETTINGS, CARD, FACTS = "model.safetensors", "config.json", "README.md", "agent.json"
@@ -81,8 +83,7 @@ def export(run_dir: pathlib.Path, folder: pathlib.Path, wanted: Wanted = Wanted(
 
 def write_program(agent: TrainedAgent, path: pathlib.Path) -> Any:
     """The network as a program that torch loads without our code: observations (batch, ...) in, values out."""
-    dtype = torch.from_numpy(_example(agent)).dtype
-    obs = torch.zeros((2, *agent.spec.obs_shape), dtype=dtype)
+    obs = torch.zeros((2, *agent.spec.obs_shape), dtype=agent.obs_dtype)
     batch = torch.export.Dim("batch", min=1, max=65_536)
     program = torch.export.export(agent.network.cpu().eval(), (obs,), dynamic_shapes={"obs": {0: batch}})
     with replacing(path) as tmp:
@@ -90,12 +91,6 @@ def write_program(agent: TrainedAgent, path: pathlib.Path) -> Any:
         torch.export.save(program, buffer)
         tmp.write_bytes(buffer.getvalue())
     return program
-
-
-def _example(agent: TrainedAgent) -> Any:
-    import numpy as np
-
-    return np.zeros(1, agent.spec.obs_dtype)
 
 
 @contextlib.contextmanager
@@ -127,21 +122,18 @@ def write_onnx(program: Any, path: pathlib.Path) -> str | None:
 def describe(agent: TrainedAgent, run_dir: pathlib.Path, wanted: Wanted) -> dict[str, Any]:
     """What somebody has to know to use the agent: what it sees, what it does, how well, under which rules."""
     config, spec = agent.config, agent.spec
-    head = json.loads((run_dir / SETTINGS).read_text())
     facts: dict[str, Any] = {
         "format": 1,
         "env_id": config.env_id,
-        "recipe": head.get("recipe", ""),
+        "recipe": read_object(run_dir / SETTINGS).get("recipe", ""),
         "observations": {"shape": list(spec.obs_shape), "dtype": str(spec.obs_dtype)},
         "actions": _actions(config, spec.n_actions),
         **provenance(),
     }
-    summary = run_dir / "summary.json"
-    if summary.is_file():
-        told = json.loads(summary.read_text())
+    if told := RunFolder(run_dir).read_summary():
         facts["training"] = {k: told[k] for k in ("steps", "updates", "games", "wall_s", "mean_score") if k in told}
-    elif (run_dir / FACTS).is_file():
-        facts["training"] = json.loads((run_dir / FACTS).read_text()).get("training", {})
+    elif before := read_object(run_dir / FACTS):  # of an export that is exported again
+        facts["training"] = before.get("training", {})
     if wanted.games:
         wanted.say(f"playing {wanted.games} fresh games")
         scored = agent.score(wanted.games, envs=wanted.envs)
@@ -153,10 +145,6 @@ def describe(agent: TrainedAgent, run_dir: pathlib.Path, wanted: Wanted) -> dict
 def _actions(config: Config, n: int) -> list[str]:
     if env_kind(config.env_id) != "atari":
         return [str(i) for i in range(n)]
-    import ale_py
-    import gymnasium
-
-    gymnasium.register_envs(ale_py)
     from dqnitro.envs.atari import make_atari_env
 
     env = make_atari_env(config.env_id, config)
@@ -173,7 +161,7 @@ def card(config: Config, facts: dict[str, Any], video: bool, onnx: bool) -> str:
     lines = ["---", "library_name: dqnitro", "tags: [reinforcement-learning, deep-reinforcement-learning, dqn, atari]"]
     scores = facts.get("scores")
     if scores:
-        spread = (sum((s - scores["mean"]) ** 2 for s in scores["scores"]) / len(scores["scores"])) ** 0.5
+        spread = statistics.pstdev(scores["scores"])
         lines += [
             "model-index:", f"- name: DQN on {config.env_id}", "  results:",
             "  - task: {type: reinforcement-learning, name: reinforcement-learning}",

@@ -96,8 +96,12 @@ class TrainedAgent:
             raise ValueError(f"{text}, got {tuple(found.shape)}; hint: agent.make_env() gives such observations")
         single = found.shape == shape
         device = next(self.network.parameters()).device
-        kind = torch.from_numpy(np.zeros(0, self.spec.obs_dtype)).dtype
-        return (found[None] if single else found).to(device, kind), single
+        return (found[None] if single else found).to(device, self.obs_dtype), single
+
+    @property
+    def obs_dtype(self) -> torch.dtype:
+        """What the network takes."""
+        return torch.from_numpy(np.zeros(0, self.spec.obs_dtype)).dtype
 
 
 def load(run_dir: str | os.PathLike[str], *, trust: bool = False) -> TrainedAgent:

@@ -13,8 +13,7 @@ from dqnitro.cli import live, main
 from dqnitro.cli.estimate import RECORDS, Estimate, estimate
 from dqnitro.cli.live import LogSink, lines, make_sinks, one_line, score_text
 from dqnitro.config import Config
-from dqnitro.events import Snapshot
-from terminals import stderr_to
+from terminals import snapshot, stderr_to
 
 fakes_envs.register()
 SMALL = [
@@ -23,14 +22,6 @@ SMALL = [
     "--replay-capacity", "400", "--n-envs", "2", "--no-video", "--stop-at", "1000", "--run-dir", "r", "--log-every-s",
     "0.01",
 ]  # fmt: skip
-
-
-def snapshot(**changes) -> Snapshot:
-    return Snapshot(**({
-        "wall_s": 125.0, "steps": 50_000, "updates": 10_000, "games": 150, "epsilon": 0.51, "steps_per_s": 400.0,
-        "frames_per_s": 1600.0, "updates_per_s": 100.0, "mean_score": -3.25, "last_score": 1.0, "loss": 0.0123,
-        "share": {"act": 0.1, "env": 0.2, "sample": 0.05, "learn": 0.62, "store": 0.02, "loop": 0.01},
-    } | changes))  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -58,34 +58,28 @@ def in_processes(c: Config) -> Config:
     return c.replace(runner="processes", slack_steps=max(8, 2 * c.n_envs), env_parts=0)
 
 
-def all_on_gpu(c: Config) -> Config:
-    """256 consoles, because a GPU emulates many as fast as one; batches of 512, with the same samples per step."""
-    batch = 512
+def _on_gpu(c: Config, runner: str, n_envs: int, batch: int) -> Config:
+    """A GPU runner with so many consoles and so large a batch, and the same samples per step."""
     return c.replace(
-        runner="device",
-        n_envs=256,
+        runner=runner,
+        n_envs=n_envs,
         batch_size=batch,
         steps_per_update=batch * float(c.steps_per_update) / c.batch_size,
         first_fill_steps=max(c.first_fill_steps, batch),
-        replay_capacity=max(c.replay_capacity, 64 * 256),
+        replay_capacity=max(c.replay_capacity, 64 * n_envs),
         slack_steps=0,
         env_parts=0,
     )
+
+
+def all_on_gpu(c: Config) -> Config:
+    """256 consoles, because a GPU emulates many as fast as one; batches of 512, with the same samples per step."""
+    return _on_gpu(c, "device", 256, 512)
 
 
 def games_on_host(c: Config) -> Config:
     """64 consoles on the cores and batches of 256, with the same samples per step: enough to keep a GPU busy."""
-    batch = 256
-    return c.replace(
-        runner="hybrid",
-        n_envs=64,
-        batch_size=batch,
-        steps_per_update=batch * float(c.steps_per_update) / c.batch_size,
-        first_fill_steps=max(c.first_fill_steps, batch),
-        replay_capacity=max(c.replay_capacity, 64 * 64),
-        slack_steps=0,
-        env_parts=0,
-    )
+    return _on_gpu(c, "hybrid", 64, 256)
 
 
 def one_thread_each(name: str) -> Callable[[Config], Config]:

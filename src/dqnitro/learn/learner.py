@@ -83,14 +83,10 @@ def make_passes(config: Config, parts: UpdateParts) -> Passes:
     def passes(online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None) -> Outputs:
         select = config.double and parts.one_pass
         also = ((batch.obs_t,) if select else ()) + (() if obs is None else (obs,))
-        if not config.munchausen:
-            out, (out_tm1, *others) = both(online, target, batch, also)
-            said = TargetOutputs(out)
-        else:  # the target network sees both ends of a transition in one pass
-            out, (out_tm1, *others) = both(
-                online, target, batch._replace(obs_t=dqn.joined(batch.obs_t, batch.obs_tm1)), also
-            )
-            said = TargetOutputs(*out.split(len(batch.obs_t)))
+        # With Munchausen's targets the target network sees both ends of a transition, in one pass.
+        seen = dqn.joined(batch.obs_t, batch.obs_tm1) if config.munchausen else batch.obs_t
+        out, (out_tm1, *others) = both(online, target, batch._replace(obs_t=seen), also)
+        said = TargetOutputs(*out.split(len(batch.obs_t)))
         return Outputs(out_tm1, said, others[0] if select else None, None if obs is None else others[-1])
 
     return passes
