@@ -11,8 +11,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
+from dqnitro.common.parsing import Interval, interval, mapping, number, rows, text
 from dqnitro.ladder import RUNGS
-from dqnitro.parsing import Interval, interval, mapping, number, rows, text
 from dqnitro.report.formatting import Say, duration, game_name, rate, spread, times, when
 from dqnitro.report.lab_page import machine_words
 from dqnitro.report.read_result import Result, read_sources

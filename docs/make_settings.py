@@ -5,7 +5,7 @@
 import pathlib
 import sys
 
-from dqnitro.cli.flags import NOT_FLAGS, flag_name
+from dqnitro.cli.terminal.flags import NOT_FLAGS, flag_name
 from dqnitro.config import CHOICES, FIELDS
 
 PAGE = pathlib.Path(__file__).with_name("training.md")

@@ -1,4 +1,4 @@
-"""Writes src/dqnitro/cli/solved.json, from which runs without a limit estimate their time.
+"""Writes src/dqnitro/cli/terminal/solved.json, from which runs without a limit estimate their time.
 
 Run it as `python docs/make_solved.py`.
 """
@@ -6,7 +6,7 @@ Run it as `python docs/make_solved.py`.
 import json
 import pathlib
 
-from dqnitro.cli.estimate import NOT_LEARNING, RECORDS, learning_settings
+from dqnitro.cli.terminal.estimate import NOT_LEARNING, RECORDS, learning_settings
 
 RESULTS = pathlib.Path(__file__).parents[1] / "results"
 FILES = ("pong-auto-2-cores.json", "pong-h200.json")  # several seeds of what `auto` is today

@@ -15,8 +15,8 @@ import dqnitro
 import fakes_envs
 from dqnitro import Config, own, planning
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.notebook import NotebookSink, in_notebook
-from dqnitro.python_words import in_python
+from dqnitro.python.notebook import NotebookSink, in_notebook
+from dqnitro.python.python_words import in_python
 
 fakes_envs.register()
 CORRIDOR = "dqnitro_test/Corridor-v0"

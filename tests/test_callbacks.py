@@ -8,10 +8,11 @@ import pytest
 
 import dqnitro
 import fakes_envs
-from dqnitro import Callback, checkpoint
+from dqnitro import Callback
 from dqnitro.callbacks import EarlyStop, Evaluate, Mlflow, Trackio, Wandb
+from dqnitro.common.intervals import Scored
 from dqnitro.errors import CallbackFailed, ConfigError
-from dqnitro.intervals import Scored
+from dqnitro.store import checkpoint
 
 fakes_envs.register()
 QUICK = {

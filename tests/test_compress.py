@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from dqnitro import checkpoint
-from dqnitro.compress import CHUNK_BYTES, MIN_BYTES, compress, decompress
 from dqnitro.errors import CheckpointError
+from dqnitro.store import checkpoint
+from dqnitro.store.compress import CHUNK_BYTES, MIN_BYTES, compress, decompress
 
 RNG = np.random.default_rng(0)
 

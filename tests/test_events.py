@@ -3,8 +3,8 @@
 import pytest
 
 import fakes_envs
-from dqnitro.cli.live import lines
-from dqnitro.cli.wording import duration
+from dqnitro.cli.terminal.live import lines
+from dqnitro.cli.terminal.wording import duration
 from dqnitro.config import Config
 from dqnitro.events import time_left_s
 from dqnitro.session import train

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dqnitro.intervals import mean_interval, rate_interval, ratio_interval
+from dqnitro.common.intervals import mean_interval, rate_interval, ratio_interval
 
 
 @pytest.mark.parametrize("n", [3, 6, 11])

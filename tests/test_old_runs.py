@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import fakes_envs
-from dqnitro import checkpoint, resume
+from dqnitro import resume
 from dqnitro.cli import report
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError
 from dqnitro.play import score
 from dqnitro.run import make_run
 from dqnitro.run.gpu.device import DeviceAgent, Graphs, ticks
+from dqnitro.store import checkpoint
 from run.test_device import Catch
 
 fakes_envs.register()

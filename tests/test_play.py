@@ -8,7 +8,7 @@ import torch
 
 import fakes_envs
 from dqnitro import play
-from dqnitro.cli.terminal_screen import TerminalScreen, to_text
+from dqnitro.cli.terminal.terminal_screen import TerminalScreen, to_text
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
 from dqnitro.errors import CheckpointError

@@ -8,8 +8,8 @@ import pathlib
 import pytest
 
 from dqnitro.errors import CheckpointError
-from dqnitro.read_run import read_metrics, read_run
-from dqnitro.run_folder import RunFolder
+from dqnitro.store.read_run import read_metrics, read_run
+from dqnitro.store.run_folder import RunFolder
 from report import fake_run
 
 

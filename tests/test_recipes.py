@@ -8,8 +8,8 @@ import torch
 
 from dqnitro import recipes, tuned
 from dqnitro.cli import main
+from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.train import make_parser
-from dqnitro.cli.training import planned
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
@@ -208,7 +208,7 @@ def test_an_old_gpu_is_not_asked_for_what_it_cannot_do(monkeypatch):
 
 def test_few_cores_learn_with_one_thread_each_unless_told_otherwise(monkeypatch):
     use(monkeypatch, Here(2))
-    monkeypatch.setattr("dqnitro.host.usable_cores", lambda: 2)
+    monkeypatch.setattr("dqnitro.common.host.usable_cores", lambda: 2)
     for name in ("fast", "auto"):
         plan = recipes.untuned(name, "pong")
         wanted = (*recipes.FEW_CORES_RUNGS, *recipes.LARGE_LAYER_RUNGS * (name == "fast"))
@@ -217,13 +217,14 @@ def test_few_cores_learn_with_one_thread_each_unless_told_otherwise(monkeypatch)
         if "side-by-side" in plan.rungs:
             assert plan.config().torch_threads == 1 and "fused-adam" not in plan.config().wrappers
             assert replace(plan, base=plan.base.replace(torch_threads=3)).config().torch_threads == 3
-    monkeypatch.setattr("dqnitro.host.usable_cores", lambda: 16)
+    monkeypatch.setattr("dqnitro.common.host.usable_cores", lambda: 16)
     assert not set(recipes.FEW_CORES_RUNGS) & set(recipes.untuned("fast", "pong").rungs)
 
 
 def test_what_took_a_rungs_place_can_be_put_off_and_on(monkeypatch):
     monkeypatch.setitem(RUNGS, "own-kernels", replace(RUNGS["own-kernels"], needs=lambda c: None))
-    monkeypatch.setitem(RUNGS, "compile", replace(RUNGS["compile"], needs=lambda c: None))
+    for name in ("compile", "bfloat16"):
+        monkeypatch.setitem(RUNGS, name, replace(RUNGS[name], needs=lambda c: None))
     plan = recipes._plan_if_possible("auto", Config(runner="hybrid"), ("bfloat16", "compile", "own-kernels"))
     assert plan.rungs == ("bfloat16", "own-kernels")
     assert plan.climbed(without=("own-kernels",)) == ("bfloat16", "compile")

@@ -16,15 +16,16 @@ import pytest
 import torch
 
 import fakes_envs
-from dqnitro import checkpoint, signals
 from dqnitro.cli import main
+from dqnitro.common import signals
+from dqnitro.common.files import sealed
 from dqnitro.config import RANGES, Config
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, EnvFailed, StorageError
-from dqnitro.files import sealed
 from dqnitro.play import load_config, score
-from dqnitro.read_run import read_run
-from dqnitro.run_folder import RunFolder
 from dqnitro.session import resume, train
+from dqnitro.store import checkpoint
+from dqnitro.store.read_run import read_run
+from dqnitro.store.run_folder import RunFolder
 
 CORRIDOR = Config(
     env_id="dqnitro_test/Corridor-v0", n_envs=3, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
@@ -343,7 +344,7 @@ def test_a_crashed_run_can_be_resumed_whoever_has_its_process_number_now(stored,
 
 def test_the_lock_goes_with_the_process_that_held_it(tmp_path):
     code = (
-        "import pathlib, sys; from dqnitro.run_folder import RunFolder\n"
+        "import pathlib, sys; from dqnitro.store.run_folder import RunFolder\n"
         "folder = RunFolder(pathlib.Path(sys.argv[1])); folder.lock(); print('held', flush=True); sys.stdin.read()"
     )
     child = subprocess.Popen(

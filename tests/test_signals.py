@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from dqnitro import signals
-from dqnitro.signals import WAIT, Interrupted, Signals
+from dqnitro.common import signals
+from dqnitro.common.signals import WAIT, Interrupted, Signals
 
 
 def later(number: int, seconds: float = 0.1) -> None:
@@ -109,7 +109,7 @@ def test_a_start_that_swallows_the_exception_ends_all_the_same(tmp_path):
     """As compiled code does, and callbacks: what Python raises there is dropped."""
     code = f"""
 import os, pathlib, signal, sys, time
-from dqnitro import signals
+from dqnitro.common import signals
 signals.PATIENCE_S = 0.3
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with signals.Signals().installed() as s, s.starting(lambda: pathlib.Path({str(tmp_path / "left")!r}).touch()):

@@ -14,10 +14,10 @@ from dqnitro import process_setup
 
 if TYPE_CHECKING:
     from dqnitro import recipes
-    from dqnitro.api import Result, load, resume, train
     from dqnitro.callback import Callback, Training
     from dqnitro.config import Config
     from dqnitro.own import register
+    from dqnitro.python.api import Result, load, resume, train
     from dqnitro.trained import TrainedAgent
 
 __all__ = [
@@ -40,13 +40,13 @@ process_setup.prepare()
 _HOME = {
     "Callback": "dqnitro.callback",
     "Config": "dqnitro.config",
-    "Result": "dqnitro.api",
+    "Result": "dqnitro.python.api",
     "TrainedAgent": "dqnitro.trained",
     "Training": "dqnitro.callback",
-    "load": "dqnitro.api",
+    "load": "dqnitro.python.api",
     "register": "dqnitro.own",
-    "resume": "dqnitro.api",
-    "train": "dqnitro.api",
+    "resume": "dqnitro.python.api",
+    "train": "dqnitro.python.api",
 }
 
 

@@ -22,7 +22,7 @@ from dqnitro.errors import CallbackFailed
 from dqnitro.events import NullSink, Snapshot, Tally
 
 if TYPE_CHECKING:
-    from dqnitro.intervals import Scored
+    from dqnitro.common.intervals import Scored
 
 
 class Callback:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dqnitro.callback import Callback, Training
+from dqnitro.common.intervals import Scored
 from dqnitro.envs.base import GameEnd
 from dqnitro.errors import ConfigError
 from dqnitro.events import Snapshot
-from dqnitro.intervals import Scored
 from dqnitro.trained import from_run
 
 __all__ = ["Callback", "EarlyStop", "Evaluate", "Mlflow", "OptunaPruning", "Trackio", "Training", "Wandb"]

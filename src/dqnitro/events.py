@@ -20,8 +20,8 @@ from typing import IO, Any, Protocol
 
 from dqnitro.agent import PHASES, Agent, Tick
 from dqnitro.clock import Every
+from dqnitro.common.files import writing
 from dqnitro.envs.base import GameEnd
-from dqnitro.files import writing
 
 SMOOTHING = 0.98  # of avg_reward and avg_loss, as in Lapan's book
 LOSS_EVERY_UPDATES = 100

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import torch
 
 from dqnitro import protocol
+from dqnitro.common.files import replacing, write_json, writing
+from dqnitro.common.host import provenance
+from dqnitro.common.parsing import read_object
 from dqnitro.config import Config
 from dqnitro.envs import env_kind
 from dqnitro.errors import ConfigError
-from dqnitro.files import replacing, write_json, writing
-from dqnitro.host import provenance
-from dqnitro.parsing import read_object
-from dqnitro.run_folder import RunFolder
+from dqnitro.store.run_folder import RunFolder
 from dqnitro.trained import TrainedAgent, load
 
 WEIGHTS, SETTINGS, CARD, FACTS = "model.safetensors", "config.json", "README.md", "agent.json"

@@ -16,17 +16,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from dqnitro import checkpoint, dqn
+from dqnitro import dqn
+from dqnitro.common.files import replacing, seal_holds
+from dqnitro.common.host import usable_cores
+from dqnitro.common.intervals import Scored, mean_interval
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.envs.names import check_trust
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.files import replacing, seal_holds
-from dqnitro.host import usable_cores
-from dqnitro.intervals import Scored, mean_interval
 from dqnitro.learn.learner import build_network, head_spec
 from dqnitro.requirements import on_gpu
 from dqnitro.seeds.folder import is_seeds
+from dqnitro.store import checkpoint
 
 FRESH_SEED = 0x5EED  # so that `play` does not repeat games of the training
 # A game is truncated after this many frames without a reward: two minutes of play in which nothing happens, such as

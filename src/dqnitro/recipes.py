@@ -121,7 +121,7 @@ class Here:
 def this_machine() -> Here:
     import torch
 
-    from dqnitro.host import usable_cores
+    from dqnitro.common.host import usable_cores
     from dqnitro.requirements import needs_cuda_console
 
     if not torch.cuda.is_available():
@@ -258,7 +258,7 @@ def _strong(env_id: str, here: Here | None = None) -> Plan:
 
 def few_cores() -> bool:
     """Whether threads that share every product of a batch of 32 would wait for each other more than they help."""
-    from dqnitro.host import usable_cores
+    from dqnitro.common.host import usable_cores
 
     return 2 <= usable_cores() < 4  # measured with two
 

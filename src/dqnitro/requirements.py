@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dqnitro.common.host import cpu_flags, usable_cores
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.host import cpu_flags, usable_cores
 
 MOST_TOGETHER = 8  # updates whose samples the GPU runners draw at once
 MOST_IN_A_PASS = 160_000  # observations, with 12,800 activations each

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dqnitro import checkpoint
 from dqnitro.agent import Agent, Tick
 from dqnitro.callback import Callback, Training
 from dqnitro.clock import Every
+from dqnitro.common.files import now_text
+from dqnitro.common.signals import Interrupted, Signals
 from dqnitro.config import Config
 from dqnitro.envs.names import check_trust, know_pieces
 from dqnitro.errors import (
@@ -28,12 +29,11 @@ from dqnitro.errors import (
     StorageError,
 )
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
-from dqnitro.files import now_text
 from dqnitro.requirements import check_runner
 from dqnitro.run import make_run
-from dqnitro.run_folder import RunFolder
-from dqnitro.saved_record import check_record
-from dqnitro.signals import Interrupted, Signals
+from dqnitro.store import checkpoint
+from dqnitro.store.run_folder import RunFolder
+from dqnitro.store.saved_record import check_record
 
 # may change on resume
 LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s")

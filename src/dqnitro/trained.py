@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from dqnitro import dqn, play
 from dqnitro.agent import Agent
+from dqnitro.common.intervals import Scored
 from dqnitro.config import Config
 from dqnitro.envs import env_kind, make_envs, make_single_env
 from dqnitro.envs.base import EnvSpec, GameEnd
-from dqnitro.intervals import Scored
 from dqnitro.learn.learner import build_network
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import pathlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from dqnitro.common.host import cpu_name, usable_cores
 from dqnitro.config import FIELDS
 from dqnitro.errors import ConfigError
-from dqnitro.host import cpu_name, usable_cores
 from dqnitro.ladder import RUNGS
 
 FORMAT = 1
@@ -70,7 +70,7 @@ def _read() -> dict[str, Any]:
 
 
 def _write(machines: dict[str, Any]) -> None:
-    from dqnitro.files import plain, write_json
+    from dqnitro.common.files import plain, write_json
 
     file = path()
     try:

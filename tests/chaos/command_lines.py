@@ -23,10 +23,10 @@ import pytest
 from hypothesis import strategies as st
 
 from dqnitro.cli import COMMANDS, main
-from dqnitro.cli.flags import Number, Parser, flag_name, out_file
+from dqnitro.cli.terminal.flags import Number, Parser, flag_name, out_file
+from dqnitro.common.parsing import real, whole
 from dqnitro.config import CHOICES, FIELDS, RANGES, Config, Range
 from dqnitro.errors import ConfigError
-from dqnitro.parsing import real, whole
 
 Fault = tuple[str, Callable[[], None]]
 

@@ -10,7 +10,7 @@ from typing import Any
 from chaos.harness import CONFIG, END, Kind, Outcome, World, digest, forked, judge, snapshot
 from chaos.saves import named
 from dqnitro.cli import main
-from dqnitro.files import sealed
+from dqnitro.common.files import sealed
 from dqnitro.session import resume
 
 VALUES: list[Any] = [
@@ -127,7 +127,7 @@ def damaged_arrays(world: World, rng: random.Random, i: int) -> Outcome:
     def tamper() -> str:
         import numpy as np
 
-        from dqnitro import checkpoint
+        from dqnitro.store import checkpoint
 
         arrays, manifest = checkpoint.load(run)
         group = rng.choice(sorted(arrays))

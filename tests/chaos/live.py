@@ -17,10 +17,11 @@ import psutil
 
 from chaos.harness import CONFIG, Kind, Outcome, World, count_orphans, digest, forked, judge
 from chaos.saves import END_LATE, named, whole_late
-from dqnitro import checkpoint, signals
 from dqnitro.cli import main
+from dqnitro.common import signals
 from dqnitro.run.processes import remote, watchdog
 from dqnitro.session import resume, train
+from dqnitro.store import checkpoint
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 PLAYED = {"runner": "processes", "slack_steps": 4}
@@ -219,7 +220,7 @@ def _seeds_weights(run: pathlib.Path, steps: int) -> list[str]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     if main(["train", "--resume", str(run), "--trust", "--steps", str(steps), "--no-video", "--quiet"]) != 0:
         raise RuntimeError("the seeds could not be resumed")
-    from dqnitro.checkpoint import load_weights
+    from dqnitro.store.checkpoint import load_weights
 
     return [
         hashlib.blake2b(b"".join(t.numpy().tobytes() for _, t in sorted(load_weights(p).items()))).hexdigest()[:16]

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos.harness import CONFIG, KILLED, Kind, Outcome, World, digest, forked, judge
-from dqnitro.run_folder import RunFolder
 from dqnitro.session import resume, train
+from dqnitro.store.run_folder import RunFolder
 
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EDQUOT": errno.EDQUOT, "kill": 0}
 # Checkpoints after every tick, so that a session has several saves.

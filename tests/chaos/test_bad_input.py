@@ -4,7 +4,7 @@ import pytest
 
 from chaos import command_lines
 from dqnitro.cli import COMMANDS
-from dqnitro.cli.flags import Number, out_file
+from dqnitro.cli.terminal.flags import Number, out_file
 
 
 def run(faults) -> int:

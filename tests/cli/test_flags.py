@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dqnitro.cli import main
-from dqnitro.cli.flags import ELSEWHERE, FIRST, GROUPS, NOT_FLAGS, flag_name
 from dqnitro.cli.runs import state_text
+from dqnitro.cli.terminal.flags import ELSEWHERE, FIRST, GROUPS, NOT_FLAGS, flag_name
 from dqnitro.config import FIELDS
 
 WITH_SETTINGS = ["train", "sweep", "ladder", "ablate", "profile"]

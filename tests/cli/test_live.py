@@ -9,9 +9,10 @@ from argparse import Namespace
 import pytest
 
 import fakes_envs
-from dqnitro.cli import live, main
-from dqnitro.cli.estimate import RECORDS, Estimate, estimate
-from dqnitro.cli.live import LogSink, lines, make_sinks, one_line, score_text
+from dqnitro.cli import main
+from dqnitro.cli.terminal import live
+from dqnitro.cli.terminal.estimate import RECORDS, Estimate, estimate
+from dqnitro.cli.terminal.live import LogSink, lines, make_sinks, one_line, score_text
 from dqnitro.config import Config
 from terminals import snapshot, stderr_to
 
@@ -159,7 +160,7 @@ def test_a_run_that_cannot_start_leaves_no_line_behind(monkeypatch, tmp_path):
 
 
 def test_the_start_of_a_run_is_shown_while_it_compiles(monkeypatch):
-    from dqnitro.cli import progress
+    from dqnitro.cli.terminal import progress
 
     monkeypatch.setattr(progress, "FIRST_LINE_S", 0.001)
     with stderr_to("pipe") as seen:
@@ -172,7 +173,7 @@ def test_the_start_of_a_run_is_shown_while_it_compiles(monkeypatch):
 
 
 def test_one_game_has_no_interval():
-    from dqnitro.cli.wording import fresh_text
+    from dqnitro.cli.terminal.wording import fresh_text
 
     assert fresh_text({"scores": [3.0], "mean": 3.0, "low": 3.0, "high": 3.0}) == "3.00 in one game"
     assert fresh_text({"scores": [3.0, 5.0], "mean": 4.0, "low": 3.0, "high": 5.0}) == (

@@ -6,8 +6,8 @@ import pty
 
 import pytest
 
-from dqnitro.cli import progress
-from dqnitro.cli.progress import Progress
+from dqnitro.cli.terminal import progress
+from dqnitro.cli.terminal.progress import Progress
 from terminals import Reader
 
 

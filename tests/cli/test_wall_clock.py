@@ -3,8 +3,8 @@
 import numba
 import pytest
 
-from dqnitro.cli.training import Filming
-from dqnitro.cli.wall_clock import Compiling, WallClock, clock_text
+from dqnitro.cli.terminal.training import Filming
+from dqnitro.cli.terminal.wall_clock import Compiling, WallClock, clock_text
 
 
 def test_all_time_since_the_start_belongs_to_a_part():

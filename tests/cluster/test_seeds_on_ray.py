@@ -11,10 +11,10 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from dqnitro.checkpoint import complete
 from dqnitro.cli import main
-from dqnitro.run_folder import RunFolder
 from dqnitro.seeds.summary import last_progress
+from dqnitro.store.checkpoint import complete
+from dqnitro.store.run_folder import RunFolder
 
 CORRIDOR = "fakes_envs:dqnitro_test/SlowOnRay-v0"
 SMALL = [

@@ -50,7 +50,7 @@ def test_ladder_prints_the_table_and_keeps_the_result(capsys, elsewhere):
 
 def test_ladder_as_json_with_times_from_a_solved_run(capsys, monkeypatch, elsewhere):
     from dqnitro import recipes
-    from dqnitro.host import machine
+    from dqnitro.common.host import machine
 
     fake_race.use(monkeypatch, lambda c: 100.0 if c.replay == "plain" else 200.0, wobble=(1.0,))
     record = {"state": "solved", "wall_s": 90.0, "steps": 10_000, "machine": machine()}

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from dqnitro.cli import main
-from dqnitro.cli.tables import names_of
+from dqnitro.cli.terminal.tables import names_of
+from dqnitro.common.files import plain
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.files import plain
 from dqnitro.lab.bench import gpu, gpu_training, gpu_work
 from dqnitro.lab.bench.contest import CannotRun, Options
 from dqnitro.replay.gpu_ring import Ring

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from dqnitro import ladder, recipes
+from dqnitro.common.files import plain
 from dqnitro.errors import ConfigError, DivergedError
-from dqnitro.files import plain
 from dqnitro.lab import ladder as climbing
 from dqnitro.lab import time_to_solve
 from lab import fake_race
@@ -145,7 +145,7 @@ def test_steps_to_solve_carry_over_exactly_where_the_promise_says_so(name):
 
 
 def solved(config, steps, seconds, machine=None):
-    from dqnitro.host import machine as here
+    from dqnitro.common.host import machine as here
 
     return time_to_solve.Solved("a run", config, seconds, steps, time_to_solve.machine_of(machine or here()))
 

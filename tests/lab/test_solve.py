@@ -6,8 +6,8 @@ import pytest
 
 from dqnitro import ladder
 from dqnitro.cli import solve as cli_solve
+from dqnitro.common.files import plain
 from dqnitro.errors import ConfigError
-from dqnitro.files import plain
 from dqnitro.lab import solve
 from dqnitro.lab.solve import ROWS, Row, carried, config_of, jobs_of, row_result
 from dqnitro.lab.time_to_solve import learning_key

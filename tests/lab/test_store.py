@@ -6,8 +6,8 @@ import pathlib
 
 import pytest
 
+from dqnitro.common.intervals import Interval
 from dqnitro.errors import ConfigError
-from dqnitro.intervals import Interval
 from dqnitro.lab import store
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "results"

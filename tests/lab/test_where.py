@@ -23,7 +23,7 @@ def h200(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     facts = SimpleNamespace(name="NVIDIA H200", total_memory=2**37, major=9, minor=0)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *_: facts)
-    monkeypatch.setattr("dqnitro.host.usable_cores", lambda: 16)
+    monkeypatch.setattr("dqnitro.common.host.usable_cores", lambda: 16)
     for module in (requirements, recipes):
         monkeypatch.setattr(module, "usable_cores", lambda: 16, raising=False)
     monkeypatch.setattr(recipes, "this_machine", lambda: Here(16, "NVIDIA H200"))
@@ -42,11 +42,11 @@ def replace_needs(rung, needs):
 
 def test_without_a_gpu_it_measures_on_the_cpu_and_says_why(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("dqnitro.host.usable_cores", lambda: 2)
+    monkeypatch.setattr("dqnitro.common.host.usable_cores", lambda: 2)
     here = where()
     assert here.settings == {"device": "cpu"}, "two cores: what torch does by itself"
     assert here.text.startswith("measuring on the CPU (2 cores, 2 torch threads") and "no GPU" in here.text
-    monkeypatch.setattr("dqnitro.host.usable_cores", lambda: 16)
+    monkeypatch.setattr("dqnitro.common.host.usable_cores", lambda: 16)
     assert where().settings == {"device": "cpu", "torch_threads": 4}
     assert where({"torch_threads": 9}).settings["torch_threads"] == 9
 

@@ -8,8 +8,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dqnitro.read_run import read_run
 from dqnitro.report import charts
+from dqnitro.store.read_run import read_run
 from report import fake_run
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from dqnitro.cli import main
 from dqnitro.config import FIELDS
 from dqnitro.errors import CheckpointError
-from dqnitro.read_run import EVENTS
 from dqnitro.report import write_run_page
 from dqnitro.report.html import SCRIPTS, STYLES, esc, json_block, program, style
 from dqnitro.report.run_page import EMBED_BYTES, STATES, duration, game_name, rate
-from dqnitro.run_folder import RunFolder
+from dqnitro.store.read_run import EVENTS
+from dqnitro.store.run_folder import RunFolder
 from report import fake_run
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&\u2028<!--"

@@ -11,15 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dqnitro.cli import main
+from dqnitro.common.host import command
+from dqnitro.common.parsing import Interval, interval
 from dqnitro.errors import ConfigError
-from dqnitro.host import command
-from dqnitro.parsing import Interval, interval
-from dqnitro.read_run import read_run
 from dqnitro.report import seed_groups
 from dqnitro.report.bar_charts import Bar, Scale, bars, time_stacks
 from dqnitro.report.formatting import spread, times
 from dqnitro.report.lab_page import render_lab
 from dqnitro.report.read_result import FORMAT, KINDS, read_sources
+from dqnitro.store.read_run import read_run
 from report import fake_results, fake_run
 from report.test_page import EVIL, JUNK, Tags
 

@@ -16,13 +16,14 @@ import pytest
 import torch
 
 import fakes_envs
-from dqnitro import checkpoint, signals
+from dqnitro.common import signals
 from dqnitro.config import Config
 from dqnitro.errors import PlayerDied
 from dqnitro.run import make_run
 from dqnitro.run.processes import remote, watchdog
 from dqnitro.run.processes.spawn import exit_text
 from dqnitro.session import resume, train
+from dqnitro.store import checkpoint
 from fakes_player import in_threads
 
 fakes_envs.register()

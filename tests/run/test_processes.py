@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import fakes_envs
-from dqnitro import checkpoint
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
 from dqnitro.errors import ConfigError, PlayerDied
@@ -20,6 +19,7 @@ from dqnitro.run.processes import remote, slack_ticks, thread_budget
 from dqnitro.run.processes.player import pack_rng, unpack_rng
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 from dqnitro.session import resume, train
+from dqnitro.store import checkpoint
 from fakes_player import in_threads
 
 fakes_envs.register()

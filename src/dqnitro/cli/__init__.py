@@ -100,7 +100,7 @@ def run_command(name: str, rest: list[str]) -> int:
         sys.stderr.close()
         return 0
     except OSError as e:
-        from dqnitro.files import short, storage_error
+        from dqnitro.common.files import short, storage_error
 
         if (problem := storage_error(e, e.filename or "the output")) is None:
             if e.filename is None:

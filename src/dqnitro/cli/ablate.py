@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli import tables as t
-from dqnitro.cli.flags import Parser
+from dqnitro.cli.terminal import tables as t
+from dqnitro.cli.terminal.flags import Parser
 
 DESCRIPTION = """\
 Leave one thing out at a time and measure what it was worth. All variants take turns in one process.

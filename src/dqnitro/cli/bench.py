@@ -7,8 +7,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from dqnitro.cli.flags import Parser, amount, count, note, out_file
-from dqnitro.cli.tables import LOG_EVERY_HELP, Reports, names_of, store_and_show
+from dqnitro.cli.terminal.flags import Parser, amount, count, note, out_file
+from dqnitro.cli.terminal.tables import LOG_EVERY_HELP, Reports, names_of, store_and_show
 from dqnitro.config import nearest, shown
 from dqnitro.errors import ConfigError
 
@@ -213,6 +213,6 @@ def _print(result: dict[str, Any]) -> None:
 
         print(markdown(result))
         return
-    from dqnitro.cli.bench_table import print_bench
+    from dqnitro.cli.terminal.bench_table import print_bench
 
     print_bench(result)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, count, out_file
-from dqnitro.cli.tables import finish, number_text, show_table
+from dqnitro.cli.terminal.flags import Parser, count, out_file
+from dqnitro.cli.terminal.tables import finish, number_text, show_table
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\

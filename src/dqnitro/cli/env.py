@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, show_config
+from dqnitro.cli.terminal.flags import Parser, show_config
 
 DESCRIPTION = """\
 Show this machine, the versions, and what a recipe would choose here and why: the runner, the rungs, what is left out.
@@ -33,7 +33,7 @@ def main(argv: list[str]) -> int:
     config = plan.config()
     import torch  # noqa: F401 - machine() gets the GPU from it
 
-    from dqnitro.host import commit, machine, versions
+    from dqnitro.common.host import commit, machine, versions
 
     facts: dict[str, Any] = {
         "machine": machine(), "versions": versions(), "commit": commit(), "game": config.env_id, "recipe": args.recipe,

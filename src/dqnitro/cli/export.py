@@ -6,7 +6,7 @@ import json
 import pathlib
 import sys
 
-from dqnitro.cli.flags import Parser, count, note
+from dqnitro.cli.terminal.flags import Parser, count, note
 
 DESCRIPTION = """\
 Write a trained agent into a folder that can be taken away: weights (safetensors), settings, scores with their

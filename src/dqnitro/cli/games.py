@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, count
+from dqnitro.cli.terminal.flags import Parser, count
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -92,7 +92,7 @@ def _list(names: list[str], as_json: bool) -> int:
 
 def _check(names: list[str], args: Any) -> int:
     from dqnitro.atari.compare_with_ale import check
-    from dqnitro.cli.progress import Progress
+    from dqnitro.cli.terminal.progress import Progress
 
     results = []
     with Progress("comparing games (the first use here compiles the console for half a minute)", len(names)) as bar:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dqnitro.cli import solve
-from dqnitro.cli import tables as t
-from dqnitro.cli.flags import Parser
-from dqnitro.files import check_writable
+from dqnitro.cli.terminal import tables as t
+from dqnitro.cli.terminal.flags import Parser
+from dqnitro.common.files import check_writable
 
 DESCRIPTION = """\
 Climb from the textbook DQN to the fastest one, one named change at a time, and measure what each buys here.
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     from dqnitro.lab.ladder import climb_ladder
     from dqnitro.lab.store import default_path
     from dqnitro.lab.time_to_solve import read_solved
-    from dqnitro.read_run import run_folders
+    from dqnitro.store.read_run import run_folders
 
     solved = [read_solved(run) for path in args.solved for run in run_folders(pathlib.Path(path))]
     out = pathlib.Path(args.out) if args.out else default_path("ladder", args.game, pathlib.Path("ladders"))
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
 
 def cells(row: dict[str, Any], number: str) -> list[str]:
     """One row as text."""
-    from dqnitro.cli.wording import duration
+    from dqnitro.cli.terminal.wording import duration
 
     solve = row["solve"]
     mark = " ~" if row["changes_ratio"] else ""

@@ -7,8 +7,8 @@ import shlex
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, amount, count
-from dqnitro.cli.training import afterwards, write_page
+from dqnitro.cli.terminal.flags import Parser, amount, count
+from dqnitro.cli.terminal.training import afterwards, write_page
 from dqnitro.seeds.folder import SeedsFolder
 from dqnitro.seeds.launcher import stop_with_parent
 

@@ -7,9 +7,9 @@ import pathlib
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, amount, count, note, out_file
-from dqnitro.cli.training import truncated_text
-from dqnitro.cli.wording import fresh_text
+from dqnitro.cli.terminal.flags import Parser, amount, count, note, out_file
+from dqnitro.cli.terminal.training import truncated_text
+from dqnitro.cli.terminal.wording import fresh_text
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -60,7 +60,7 @@ def main(argv: list[str]) -> int:
         args.watch = True
     if args.watch and not sys.stdout.isatty():
         raise ConfigError("--watch needs a terminal", "--video FILE records instead")
-    from dqnitro.cli.progress import Progress
+    from dqnitro.cli.terminal.progress import Progress
     from dqnitro.play import load_config, record, score, show
 
     load_config(run, args.trust)  # report a wrong folder before anything heavy is loaded
@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
             )  # fmt: skip
         facts["evaluation"] = scored._asdict()
     if args.watch:
-        from dqnitro.cli.terminal_screen import TerminalScreen
+        from dqnitro.cli.terminal.terminal_screen import TerminalScreen
 
         end = show(run, TerminalScreen, args.epsilon, args.seed, args.trust).end
         facts["watched"] = {"score": end.score, "steps": end.steps}

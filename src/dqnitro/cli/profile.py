@@ -6,9 +6,9 @@ import os
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, note, out_file
-from dqnitro.cli.progress import Progress
-from dqnitro.cli.tables import store_and_show
+from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes, note, out_file
+from dqnitro.cli.terminal.progress import Progress
+from dqnitro.cli.terminal.tables import store_and_show
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
 def measure(args: Any, steps: int) -> dict[str, Any]:
     """The result with machine, versions, commit and command."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # before torch is imported: its profiler logs to stderr
-    from dqnitro.files import file_stem
+    from dqnitro.common.files import file_stem
     from dqnitro.lab.where import lab_plan, where
     from dqnitro.ladder import fitted
 
@@ -75,7 +75,7 @@ def measure(args: Any, steps: int) -> dict[str, Any]:
 
 
 def show(r: dict[str, Any]) -> None:
-    from dqnitro.cli.bench_table import by_reason
+    from dqnitro.cli.terminal.bench_table import by_reason
     from dqnitro.lab.profile import tree_lines
 
     print(

@@ -7,9 +7,9 @@ import pathlib
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, out_file
+from dqnitro.cli.terminal.flags import Parser, out_file
+from dqnitro.common.files import check_writable
 from dqnitro.errors import ConfigError
-from dqnitro.files import check_writable
 
 DESCRIPTION = """\
 Write a page: one HTML file that opens anywhere, without a network.

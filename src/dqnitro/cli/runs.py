@@ -7,7 +7,7 @@ import pathlib
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser
+from dqnitro.cli.terminal.flags import Parser
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -46,8 +46,8 @@ def main(argv: list[str]) -> int:
 
 def rows_of(path: pathlib.Path) -> list[dict[str, Any]]:
     """One row for a run; for several seeds one for all of them and one for each; none for any other folder."""
-    from dqnitro.read_run import run_folders
     from dqnitro.seeds.folder import is_seeds
+    from dqnitro.store.read_run import run_folders
 
     if is_seeds(path):
         runs = [describe(p) | {"of": str(path)} for p in run_folders(path)]
@@ -83,10 +83,10 @@ def describe_seeds(path: pathlib.Path, runs: list[dict[str, Any]]) -> dict[str, 
 
 def describe(path: pathlib.Path) -> dict[str, Any]:
     """The facts of a run; a damaged file costs its facts, not the list."""
-    from dqnitro.checkpoint import complete
-    from dqnitro.files import seal_holds
-    from dqnitro.parsing import number, read_object
-    from dqnitro.run_folder import RunFolder
+    from dqnitro.common.files import seal_holds
+    from dqnitro.common.parsing import number, read_object
+    from dqnitro.store.checkpoint import complete
+    from dqnitro.store.run_folder import RunFolder
 
     head = read_object(path / "config.json")
     config = head.get("config")
@@ -118,8 +118,8 @@ def state_text(state: str) -> str:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    from dqnitro.cli.tables import plain_table
-    from dqnitro.cli.wording import duration
+    from dqnitro.cli.terminal.tables import plain_table
+    from dqnitro.cli.terminal.wording import duration
 
     def number(x: Any, form: str) -> str:
         return "–" if x is None else format(x, form)

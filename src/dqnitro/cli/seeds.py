@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
-from dqnitro.cli.flags import config_changes, note
-from dqnitro.cli.live import LOG_EVERY_S, Block, json_line
-from dqnitro.cli.training import planned
-from dqnitro.cli.wording import duration
+from dqnitro.cli.terminal.flags import config_changes, note
+from dqnitro.cli.terminal.live import LOG_EVERY_S, Block, json_line
+from dqnitro.cli.terminal.training import planned
+from dqnitro.cli.terminal.wording import duration
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import SeedsFolder, seed_range
 from dqnitro.seeds.launcher import Team, last_words
@@ -27,9 +27,9 @@ from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
 if TYPE_CHECKING:
     from dqnitro.cluster.connect import Cluster
     from dqnitro.cluster.team import RayTeam
+    from dqnitro.common.signals import Signals
     from dqnitro.config import Config
     from dqnitro.seeds.allocation import Share
-    from dqnitro.signals import Signals
 
     AnyTeam = Team | RayTeam
 
@@ -153,7 +153,7 @@ def _threads_and_room(config: Config, n_seeds: int, at_once: int, cluster: Clust
 
 def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], cluster: Cluster | None) -> SeedsFolder:
     seeds = seed_range(config.seed, args.seeds)
-    from dqnitro.run_folder import new_run_dir
+    from dqnitro.store.run_folder import new_run_dir
 
     mine = _threads_and_room(config, len(seeds), args.at_once or 0, cluster)
     config = config.replace(torch_threads=mine.torch_threads, env_threads=mine.env_threads)
@@ -175,7 +175,7 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
             "--seeds cannot be used with --resume", "the folder already names its seeds; start a new one for more"
         )
     from dqnitro.envs.names import check_trust
-    from dqnitro.run_folder import RunFolder
+    from dqnitro.store.run_folder import RunFolder
 
     path, changes = pathlib.Path(args.resume), config_changes(args)
     owner = RunFolder(path)
@@ -190,8 +190,8 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
 
 def _follow(team: AnyTeam, folder: SeedsFolder, show: Display) -> tuple[str | None, float]:
     """Wait until all seeds have ended; returns the signal that stopped them, if any, and the seconds it took."""
-    from dqnitro.run_folder import RunFolder
-    from dqnitro.signals import Signals
+    from dqnitro.common.signals import Signals
+    from dqnitro.store.run_folder import RunFolder
 
     owner = RunFolder(folder.path)
     owner.lock()
@@ -290,8 +290,8 @@ def _line(r: Mapping[str, Any]) -> str:
 
 
 def _finish(folder: SeedsFolder, team: AnyTeam, stopped: str | None, wall_s: float, args: argparse.Namespace) -> int:
-    from dqnitro.run_folder import RunFolder
     from dqnitro.session import EXIT_CODES
+    from dqnitro.store.run_folder import RunFolder
 
     runs = [_facts(folder, team, s) for s in folder.seeds]
     failed = [r for r in runs if r["exit_code"] and r["state"] not in ("stopped", "waiting")]
@@ -318,9 +318,9 @@ def _code(failed: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _page(folder: SeedsFolder) -> str | None:
-    from dqnitro.read_run import read_run, run_folders
     from dqnitro.report.html import write_page
     from dqnitro.report.lab_page import render_lab
+    from dqnitro.store.read_run import read_run, run_folders
 
     runs = [read_run(p) for p in run_folders(folder.path)]
     if not runs:

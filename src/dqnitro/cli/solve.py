@@ -6,9 +6,9 @@ import argparse
 import pathlib
 from typing import Any
 
-from dqnitro.cli import tables as t
-from dqnitro.cli.flags import amount, config_changes, count
-from dqnitro.cli.wording import duration
+from dqnitro.cli.terminal import tables as t
+from dqnitro.cli.terminal.flags import amount, config_changes, count
+from dqnitro.cli.terminal.wording import duration
 from dqnitro.errors import ConfigError
 
 COLUMNS = (
@@ -33,7 +33,7 @@ def add_flags(p: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from dqnitro.files import file_stem
+    from dqnitro.common.files import file_stem
     from dqnitro.lab.solve import rows_named, solve_rows
     from dqnitro.lab.store import default_path
     from dqnitro.seeds.folder import seed_range

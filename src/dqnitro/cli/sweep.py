@@ -5,10 +5,10 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, config_changes, count
-from dqnitro.cli.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
+from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes, count
+from dqnitro.cli.terminal.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
+from dqnitro.common.files import check_writable
 from dqnitro.errors import ConfigError
-from dqnitro.files import check_writable
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
 
 DESCRIPTION = """\
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
 
 
 def show(result: dict[str, Any]) -> None:
-    from dqnitro.cli.wording import duration
+    from dqnitro.cli.terminal.wording import duration
     from dqnitro.lab.sweep import quarters
 
     columns = (

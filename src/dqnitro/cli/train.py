@@ -11,11 +11,11 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, amount, config_changes, count, note
-from dqnitro.cli.live import json_line, make_sinks, speed_text
-from dqnitro.cli.training import afterwards, check_resume, planned, truncated_text, write_page
-from dqnitro.cli.wall_clock import Compiling, WallClock, clock_text
-from dqnitro.cli.wording import duration, fresh_text
+from dqnitro.cli.terminal.flags import Parser, add_config_flags, amount, config_changes, count, note
+from dqnitro.cli.terminal.live import json_line, make_sinks, speed_text
+from dqnitro.cli.terminal.training import afterwards, check_resume, planned, truncated_text, write_page
+from dqnitro.cli.terminal.wall_clock import Compiling, WallClock, clock_text
+from dqnitro.cli.terminal.wording import duration, fresh_text
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import MOST_SEEDS, is_seeds
@@ -135,7 +135,7 @@ def _after(
     result: Any, args: argparse.Namespace, clock: WallClock, compiling: Compiling
 ) -> tuple[dict[str, Any], str | None]:
     """What follows training, its page included; then the wall clock is added to summary.json."""
-    from dqnitro.run_folder import RunFolder
+    from dqnitro.store.run_folder import RunFolder
 
     facts = result.to_dict()
     if result.exit_code == 0:
@@ -153,8 +153,8 @@ def _start(args: argparse.Namespace, clock: WallClock, compiling: Compiling) -> 
     config, rungs = planned(args)
     _check_cluster(args, config)
     from dqnitro.learn.transforms import chosen
-    from dqnitro.run_folder import new_run_dir
     from dqnitro.session import train
+    from dqnitro.store.run_folder import new_run_dir
 
     run_dir = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, pathlib.Path("runs"))
     note(f"{config.env_id}, recipe {args.recipe}" + (f" ({', '.join(rungs)})" if rungs else "") + f" -> {run_dir}")
@@ -174,7 +174,7 @@ def _shown(
     config: Config, title: str, args: argparse.Namespace, run_dir: pathlib.Path, compiling: Compiling
 ) -> Iterator[list[Any]]:
     """The sinks that show the run; closed here as well, since a run that cannot start does not close them."""
-    from dqnitro.cli.estimate import estimate
+    from dqnitro.cli.terminal.estimate import estimate
     from dqnitro.events import close_all
 
     sinks = make_sinks(config, title, args, estimate(config, run_dir.parent))

@@ -7,8 +7,8 @@ import pathlib
 import sys
 from typing import Any
 
-from dqnitro.cli.flags import Parser, amount, count
-from dqnitro.cli.tables import (
+from dqnitro.cli.terminal.flags import Parser, amount, count
+from dqnitro.cli.terminal.tables import (
     Reports,
     add_result_flags,
     finish,

@@ -12,7 +12,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from dqnitro.cli.flags import Parser, count, note
+from dqnitro.cli.terminal.flags import Parser, count, note
 from dqnitro.errors import ConfigError
 from dqnitro.report.run_page import Film
 
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     p.add_argument("--no-game", action="store_true", help="do not play games with the newest weights")
     p.add_argument("--trust", action="store_true", help="the run's environment may import the module that it names")
     args = p.parse(argv)
-    from dqnitro.read_run import read_run
+    from dqnitro.store.read_run import read_run
 
     run = pathlib.Path(args.run)
     read_run(run)  # report a wrong folder before anything is served
@@ -139,8 +139,8 @@ class Page:
             return self._made[1]
 
     def _render(self, film: Film | None) -> str:
-        from dqnitro.read_run import read_run
         from dqnitro.report.run_page import render_run
+        from dqnitro.store.read_run import read_run
 
         run = read_run(self.run)
         newest = max((s[1] for n in ("metrics.jsonl", "summary.json") if (s := _stamp(self.run / n))), default=0.0)

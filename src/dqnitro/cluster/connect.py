@@ -66,7 +66,7 @@ def connect(where: str) -> Cluster:
         _knock(where)
     options: dict[str, Any] = {"address": "local" if where == LOCAL else where}
     if where == LOCAL:
-        from dqnitro.host import usable_cores
+        from dqnitro.common.host import usable_cores
 
         options |= {"num_cpus": usable_cores(), "object_store_memory": STORE_BYTES, "include_dashboard": False}
     try:

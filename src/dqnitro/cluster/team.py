@@ -51,7 +51,7 @@ class RunHost:
 
     def run(self, order: Order) -> int:
         """The exit code of the process."""
-        from dqnitro.files import is_locked
+        from dqnitro.common.files import is_locked
 
         node, end = os.getppid(), time.monotonic() + LOCK_S
         while is_locked(pathlib.Path(order.folder)) and time.monotonic() < end and not self._told:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from dqnitro.common.host import usable_cores
 from dqnitro.config import Config
 from dqnitro.envs.bookkeeping import Outcome, episode_seed
-from dqnitro.host import usable_cores
 
 
 def vector_options(config: Config) -> dict[str, Any]:

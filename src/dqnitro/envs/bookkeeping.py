@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from dqnitro.common.signals import WAIT
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
 from dqnitro.errors import CheckpointError, EnvFailed
-from dqnitro.signals import WAIT
 
 
 def episode_seed(run_seed: int, env: int, game: int) -> int:

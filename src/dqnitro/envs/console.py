@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from dqnitro.common.host import usable_cores
 from dqnitro.config import Config
 from dqnitro.envs.ale import vector_options
 from dqnitro.envs.bookkeeping import Outcome, episode_seed
 from dqnitro.errors import ConfigError
-from dqnitro.host import usable_cores
 
 
 def make_console_engines(game: str, config: Config, groups: int, first: int = 0) -> list[ConsoleEngine]:

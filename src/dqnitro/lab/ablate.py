@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from dqnitro import ladder
+from dqnitro.common.intervals import rate_interval, ratio_interval
 from dqnitro.config import Config
 from dqnitro.envs.turns import groups_of
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.intervals import rate_interval, ratio_interval
 from dqnitro.lab.race import Change, Race, facts_of
 from dqnitro.lab.store import header
 from dqnitro.lab.where import lab_plan, where

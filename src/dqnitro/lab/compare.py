@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from dqnitro.common.intervals import FEW, Interval, mean_interval
 from dqnitro.errors import ConfigError
-from dqnitro.intervals import FEW, Interval, mean_interval
 from dqnitro.lab.store import header
-from dqnitro.read_run import Run, read_run, run_folders
+from dqnitro.store.read_run import Run, read_run, run_folders
 
 BLOCK_S = 10.0  # neighbouring seconds of a run are correlated; blocks of this length hardly are
 FEWEST = 4  # values per side that a rank test needs

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dqnitro.intervals import ratio_interval
+from dqnitro.common.intervals import ratio_interval
 
 
 def interleave(

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dqnitro import ladder, recipes
+from dqnitro.common.intervals import rate_interval, ratio_interval
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.intervals import rate_interval, ratio_interval
 from dqnitro.lab.race import Race, Racer, facts_of
 from dqnitro.lab.store import header
 from dqnitro.lab.time_to_solve import Solved, add_times

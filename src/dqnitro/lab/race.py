@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 from dqnitro.agent import PHASES
+from dqnitro.common.host import usable_cores
+from dqnitro.common.signals import Interrupted, Signals
 from dqnitro.config import Config
 from dqnitro.errors import DivergedError, UserError
-from dqnitro.host import usable_cores
 from dqnitro.lab.interleave import interleave, threads_put_back
 from dqnitro.ladder import fitted
 from dqnitro.run import make_run
-from dqnitro.signals import Interrupted, Signals
 
 FILL_STEPS = 500  # enough to sample from
 CAPACITY = 5_000  # transitions; a replay's size changes its memory, hardly its speed, and every racer keeps its own

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro import recipes
+from dqnitro.common.files import file_stem, write_json
+from dqnitro.common.host import usable_cores
+from dqnitro.common.intervals import Interval, rate_interval
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.files import file_stem, write_json
-from dqnitro.host import usable_cores
-from dqnitro.intervals import Interval, rate_interval
 from dqnitro.lab.race import Race
 from dqnitro.lab.store import header
 from dqnitro.lab.time_to_solve import learning_key
@@ -110,7 +110,7 @@ class Job:
 
     def state(self) -> tuple[str, int, float, float | None]:
         """State, steps, seconds and mean score so far; `waiting` before its first checkpoint."""
-        from dqnitro.read_run import read_run
+        from dqnitro.store.read_run import read_run
 
         if not (self.folder / "summary.json").is_file():
             return "waiting", 0, 0.0, None

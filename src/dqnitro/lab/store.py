@@ -17,7 +17,7 @@ FORMAT = 1
 
 def header(what: str, game: str, **facts: Any) -> dict[str, Any]:
     """The first fields of every result: kind, format, game, date, machine, versions, commit and command."""
-    from dqnitro.host import provenance
+    from dqnitro.common.host import provenance
 
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"what": what, "format": FORMAT, "game": game, "date": now, **facts, **provenance()}
@@ -25,7 +25,7 @@ def header(what: str, game: str, **facts: Any) -> dict[str, Any]:
 
 def default_path(what: str, game: str, folder: pathlib.Path) -> pathlib.Path:
     """ladders/pong-20260131-120000.json, with a number appended if that is taken."""
-    from dqnitro.files import file_stem
+    from dqnitro.common.files import file_stem
 
     stamp, name = datetime.datetime.now().strftime("%Y%m%d-%H%M%S"), file_stem(game)
     stem = f"{name}-{stamp}" if folder.name.startswith(what) else f"{what}-{name}-{stamp}"
@@ -37,7 +37,7 @@ def default_path(what: str, game: str, folder: pathlib.Path) -> pathlib.Path:
 
 def save(path: pathlib.Path, result: dict[str, Any]) -> None:
     """Atomic: a reader sees the old file or the new one."""
-    from dqnitro.files import plain, write_json
+    from dqnitro.common.files import plain, write_json
 
     if path.is_dir():
         raise ConfigError(f"--out {path} is a folder", f"name a file: --out {path / 'result.json'}")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from dqnitro.common.intervals import mean_interval, rate_interval
+from dqnitro.common.parsing import real, whole
 from dqnitro.config import CHOICES, FIELDS, RANGES, Config, nearest, shown
 from dqnitro.errors import ConfigError, DivergedError, UserError
 from dqnitro.events import NullSink, Snapshot
-from dqnitro.intervals import mean_interval, rate_interval
 from dqnitro.lab.interleave import threads_put_back
 from dqnitro.lab.store import header
 from dqnitro.lab.where import lab_plan
 from dqnitro.ladder import fitted
-from dqnitro.parsing import real, whole
 
 # The settings swept in the book and the notes, by short names, with their values (and some around them).
 SHORT = {"envs": "n_envs", "steps": "steps_per_update", "batch": "batch_size", "stack": "frame_stack"}

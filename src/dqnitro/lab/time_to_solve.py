@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro import ladder
+from dqnitro.common.intervals import Interval, rate_interval
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.intervals import Interval, rate_interval
 
 # Settings that decide when a run ends or what it writes, the seed (averaged over), and where the work is done.
 NOT_LEARNING = (
@@ -71,7 +71,7 @@ def machine_of(facts: Mapping[str, Any]) -> tuple[str, int, str | None]:
 def read_solved(path: pathlib.Path) -> Solved:
     """A solved run's folder, or a JSON file with the same facts (`config`, `machine`, `state`, `wall_s`, `steps`)."""
     if path.is_dir():
-        from dqnitro.read_run import read_run
+        from dqnitro.store.read_run import read_run
 
         run = read_run(path)
         config, machine, state, wall_s, steps = run.config, run.machine, run.state, run.wall_s, run.steps
@@ -98,7 +98,7 @@ def add_times(rows: Sequence[dict[str, Any]], stands: Mapping[str, Any], solved:
     """
     if not solved:
         return
-    from dqnitro.host import machine
+    from dqnitro.common.host import machine
 
     here = machine_of(machine())
     for row in rows:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dqnitro import recipes, tuned
+from dqnitro.common.host import usable_cores
+from dqnitro.common.intervals import Interval, rate_interval, ratio_interval
 from dqnitro.config import Config
 from dqnitro.envs.turns import count_groups
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.host import usable_cores
-from dqnitro.intervals import Interval, rate_interval, ratio_interval
 from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.store import header
 from dqnitro.ladder import RUNGS, climb, in_force

@@ -27,7 +27,7 @@ def where(changes: Mapping[str, Any] | None = None) -> Where:
     """Where the lab measures on this machine, with these settings from the command line."""
     import torch
 
-    from dqnitro.host import usable_cores
+    from dqnitro.common.host import usable_cores
 
     given = dict(changes or {})
     device, cores = str(given.get("device", "auto")), usable_cores()

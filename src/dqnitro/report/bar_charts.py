@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dqnitro.parsing import Interval
+from dqnitro.common.parsing import Interval
 from dqnitro.report.charts import PHASES, Chart, short, stack
 from dqnitro.report.formatting import Say, rate, times
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dqnitro.read_run import Columns, Run
+from dqnitro.store.read_run import Columns, Run
 
 Chart = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dqnitro.parsing import Interval
+from dqnitro.common.parsing import Interval
 
 Say = Callable[[float], str]
 

@@ -11,7 +11,6 @@ import statistics
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from dqnitro.read_run import Run
 from dqnitro.report import charts
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import time_stacks
@@ -24,6 +23,7 @@ from dqnitro.report.sections.record import facts as record_facts
 from dqnitro.report.sections.record import is_of_seeds
 from dqnitro.report.sections.record import title as record_title
 from dqnitro.report.seed_groups import WHAT_BANDS_ARE, group_runs, learning_curves
+from dqnitro.store.read_run import Run
 
 SEVERAL = "Speed lab"  # the title of a page about several games
 

@@ -10,9 +10,9 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any
 
+from dqnitro.common.parsing import items, mapping, number, rows, text
 from dqnitro.errors import ConfigError
-from dqnitro.parsing import items, mapping, number, rows, text
-from dqnitro.read_run import EVENTS, Metrics, Run, make_run, read_run, run_folders
+from dqnitro.store.read_run import EVENTS, Metrics, Run, make_run, read_run, run_folders
 
 FORMAT = 1  # the newest that lab/store.py writes
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.config import FIELDS
-from dqnitro.read_run import Run, read_run
 from dqnitro.report import charts
 from dqnitro.report import html as h
 from dqnitro.report.formatting import duration, game_name, rate, when
+from dqnitro.store.read_run import Run, read_run
 
 EMBED_BYTES = 8_000_000  # a longer video is linked: browsers get slow with larger data addresses
 CONSOLE_FPS = 60

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dqnitro.read_run import Run
 from dqnitro.report.charts import X_AXES, Chart, running_mean, short
 from dqnitro.report.formatting import plural
+from dqnitro.store.read_run import Run
 
 GRID = 160  # points of a mean over runs
 # With at least this many seeds a band is the interval of the mean. With fewer the interval would be honest but useless

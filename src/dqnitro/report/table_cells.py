@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqnitro.parsing import Interval, number
+from dqnitro.common.parsing import Interval, number
 from dqnitro.report import html as h
 from dqnitro.report.formatting import Say, bounds, rate
 

@@ -42,7 +42,7 @@ def find_room(config: Config) -> Room:
     import psutil
     import torch
 
-    from dqnitro.host import usable_cores
+    from dqnitro.common.host import usable_cores
     from dqnitro.requirements import on_gpu
 
     uses_gpu = torch.cuda.is_available() and (on_gpu(config) or config.runner == "device")

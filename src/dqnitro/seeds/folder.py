@@ -56,8 +56,8 @@ class SeedsFolder:
     def create(
         path: pathlib.Path, config: Config, seeds: Sequence[int], recipe: str, rungs: Sequence[str], at_once: int
     ) -> SeedsFolder:
-        from dqnitro.files import now_text, sealed, short, write_json
-        from dqnitro.host import provenance
+        from dqnitro.common.files import now_text, sealed, short, write_json
+        from dqnitro.common.host import provenance
 
         origin = provenance()
         try:
@@ -82,7 +82,7 @@ class SeedsFolder:
     @staticmethod
     def read(path: pathlib.Path) -> SeedsFolder:
         """CheckpointError if seeds.json is damaged."""
-        from dqnitro.files import seal_holds
+        from dqnitro.common.files import seal_holds
 
         try:
             data = json.loads((path / FILE).read_text())
@@ -99,7 +99,7 @@ class SeedsFolder:
 
     def changed(self, changes: dict[str, Any], at_once: int) -> SeedsFolder:
         """With other limits, also on disk: seeds that have not started will use them."""
-        from dqnitro.files import sealed, write_json
+        from dqnitro.common.files import sealed, write_json
         from dqnitro.session import LIMITS
 
         for name in changes:
@@ -118,12 +118,12 @@ class SeedsFolder:
 
     def summary(self, seed: int) -> dict[str, Any]:
         """The newest summary that the process of a seed wrote; empty if it has not started."""
-        from dqnitro.run_folder import RunFolder
+        from dqnitro.store.run_folder import RunFolder
 
         return RunFolder(self.run_dir(seed)).read_summary()
 
     def resumable(self, seed: int) -> bool:
-        from dqnitro.checkpoint import complete
+        from dqnitro.store.checkpoint import complete
 
         return bool(complete(self.run_dir(seed) / "checkpoints"))
 
@@ -152,7 +152,7 @@ class SeedsFolder:
 
     def _saved_wall_s(self, seed: int) -> float:
         """From the newest checkpoint: a process that was killed left no summary."""
-        from dqnitro.checkpoint import complete, read_manifest
+        from dqnitro.store.checkpoint import complete, read_manifest
 
         tally = read_manifest(complete(self.run_dir(seed) / "checkpoints")[-1]).get("tally", {})
         return float(tally.get("wall_s", 0.0))
@@ -165,7 +165,7 @@ class SeedsFolder:
 
     def discard_if_empty(self) -> bool:
         """If no seed could start, delete the folder; returns whether it did."""
-        from dqnitro.files import LOCK
+        from dqnitro.common.files import LOCK
 
         if any((self.run_dir(s) / "config.json").is_file() for s in self.seeds):
             return False

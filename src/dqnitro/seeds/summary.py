@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dqnitro.intervals import mean_interval
+from dqnitro.common.intervals import mean_interval
 from dqnitro.seeds.folder import SeedsFolder
 
 KEPT = (

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dqnitro import recipes
+from dqnitro.common.host import usable_cores
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs
-from dqnitro.host import usable_cores
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Step, fastest, say_ratio
 from dqnitro.lab.bench.envs import open_backend
 

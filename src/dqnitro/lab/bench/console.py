@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dqnitro.host import usable_cores
-from dqnitro.intervals import mean_interval, ratio_interval
+from dqnitro.common.host import usable_cores
+from dqnitro.common.intervals import mean_interval, ratio_interval
 from dqnitro.lab.interleave import interleave, timed_rate
 
 OURS, ALE, ENVPOOL = "AtariVec", "AtariVectorEnv", "EnvPool"

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 
 from dqnitro import recipes
+from dqnitro.common.intervals import mean_interval, rate_interval
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
-from dqnitro.intervals import mean_interval, rate_interval
 from dqnitro.lab.bench import gpu_training
 from dqnitro.lab.bench.console import GAMES
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Rate, gpu

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from dqnitro import recipes
+from dqnitro.common.intervals import mean_interval
 from dqnitro.config import Config
-from dqnitro.intervals import mean_interval
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Rate
 from dqnitro.lab.bench.gpu_work import UNIT, Games, Timed, clocked, fill, scatter
 

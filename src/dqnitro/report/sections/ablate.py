@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqnitro.parsing import interval, rows, text
+from dqnitro.common.parsing import interval, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, promise_color, promise_legend, ratio_bars
 from dqnitro.report.formatting import spread, times

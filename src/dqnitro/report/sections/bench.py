@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqnitro.parsing import Interval, interval, mapping, number, text
+from dqnitro.common.parsing import Interval, interval, mapping, number, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, Scale, bars, ratio_bars
 from dqnitro.report.formatting import rate, spread, times

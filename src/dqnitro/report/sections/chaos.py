@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqnitro.parsing import mapping, number, rows, text
+from dqnitro.common.parsing import mapping, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common

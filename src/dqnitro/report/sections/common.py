@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dqnitro.parsing import interval, number
+from dqnitro.common.parsing import interval, number
 from dqnitro.report import html as h
 from dqnitro.report.formatting import plural
 from dqnitro.report.read_result import Result

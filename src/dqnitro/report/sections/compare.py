@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqnitro.parsing import interval, items, number, rows, text
+from dqnitro.common.parsing import interval, items, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, bars
 from dqnitro.report.formatting import spread

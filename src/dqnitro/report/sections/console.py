@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqnitro.parsing import interval, mapping, number, rows, text
+from dqnitro.common.parsing import interval, mapping, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, ratio_bars
 from dqnitro.report.formatting import game_name, plural, rate, spread, times

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqnitro.parsing import interval, number, rows, text
+from dqnitro.common.parsing import interval, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, ratio_bars
 from dqnitro.report.formatting import spread, times

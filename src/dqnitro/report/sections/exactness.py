@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqnitro.parsing import number, rows, text
+from dqnitro.common.parsing import number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.formatting import game_name, plural
 from dqnitro.report.read_result import Result

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from dqnitro.parsing import Interval, interval, items, mapping, number, rows, shares, text
+from dqnitro.common.parsing import Interval, interval, items, mapping, number, rows, shares, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import PROMISES, Bar, Scale, bars, promise_color, promise_legend, time_stacks
 from dqnitro.report.formatting import duration, plural, rate, spread, times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqnitro.parsing import mapping, number, rows, text
+from dqnitro.common.parsing import mapping, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.formatting import times
 from dqnitro.report.read_result import Result

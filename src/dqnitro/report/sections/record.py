@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from dqnitro.parsing import interval, items, mapping, number, rows, text
+from dqnitro.common.parsing import interval, items, mapping, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.charts import X_AXES, Chart
 from dqnitro.report.formatting import duration, game_name, plural

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqnitro.parsing import interval, mapping, number, rows, text
+from dqnitro.common.parsing import interval, mapping, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.charts import X_AXES
 from dqnitro.report.formatting import duration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dqnitro.parsing import interval, items, number, rows, text
+from dqnitro.common.parsing import interval, items, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, bars
 from dqnitro.report.charts import X_AXES

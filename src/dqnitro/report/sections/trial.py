@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dqnitro.parsing import items, mapping, number, text
+from dqnitro.common.parsing import items, mapping, number, text
 from dqnitro.report import html as h
 from dqnitro.report.charts import Series, xy
 from dqnitro.report.read_result import Result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dqnitro.parsing import interval, items, mapping, rows, text
+from dqnitro.common.parsing import interval, items, mapping, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, bars, ratio_bars
 from dqnitro.report.formatting import spread, times

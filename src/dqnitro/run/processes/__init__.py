@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import torch
 
 from dqnitro.agent import Tick
+from dqnitro.common.host import usable_cores
 from dqnitro.config import Config
-from dqnitro.host import usable_cores
 from dqnitro.run.build import resolve_device
 from dqnitro.run.inline import InlineAgent, learn_owed, make_agent, remember
 from dqnitro.run.processes.player import unpack_rng

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from dqnitro import dqn, own
+from dqnitro.common.signals import NUMBERS
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec
 from dqnitro.errors import UserError
@@ -31,7 +32,6 @@ from dqnitro.learn.transforms import wrap
 from dqnitro.run.build import make_clock, make_generators
 from dqnitro.run.inline import choose_actions
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
-from dqnitro.signals import NUMBERS
 
 # Messages are one letter and, where there is more to say, bytes behind it.
 HELLO, MEMORY, BEGIN, PERMIT, DONE, STATE, STOP, REFUSED, CRASHED = b"h", b"m", b"b", b"p", b"d", b"s", b"x", b"r", b"c"

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from dqnitro.common.signals import WAIT, Interrupted
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.errors import ConfigError, PlayerDied, UserError
@@ -33,7 +34,6 @@ from dqnitro.run.processes import player as child
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 from dqnitro.run.processes.spawn import check_memory, exit_text, own_pieces, quiet_birth
 from dqnitro.run.processes.watchdog import Watchdog
-from dqnitro.signals import WAIT, Interrupted
 
 POLL_S = 0.25  # how often a trainer that waits looks whether the player lives
 CLOSE_S = 2.0  # what a player in the middle of a step gets to finish it

@@ -9,9 +9,9 @@ import signal
 from collections.abc import Iterator
 
 from dqnitro import own
+from dqnitro.common.signals import NUMBERS
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.signals import NUMBERS
 
 
 def own_pieces(config: Config) -> bytes:

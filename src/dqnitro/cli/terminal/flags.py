@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dqnitro import own
+from dqnitro.common.files import check_writable
+from dqnitro.common.parsing import real, whole
 from dqnitro.config import CHOICES, FIELDS, Config, Range, nearest, shown
 from dqnitro.errors import ConfigError
-from dqnitro.files import check_writable
-from dqnitro.parsing import real, whole
 
 # Shorter names for what is typed most often.
 SHORT = {"max_minutes": "minutes", "max_steps": "steps", "stop_at_score": "stop-at"}

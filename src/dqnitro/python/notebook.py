@@ -6,7 +6,7 @@ import html
 import sys
 from typing import Any
 
-from dqnitro.cli.live import lines
+from dqnitro.cli.terminal.live import lines
 from dqnitro.config import Config
 from dqnitro.events import NullSink, Snapshot
 

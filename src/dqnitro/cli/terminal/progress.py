@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from dqnitro.cli.wording import duration
+from dqnitro.cli.terminal.wording import duration
 
 REDRAW_S = 0.1  # of a terminal, at most
 TICK_S = 0.5  # between two lines that a terminal gets without a report

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dqnitro.compress import compress, decompress
+from dqnitro.common.files import replacing, seal_holds, sealed, writing
 from dqnitro.errors import CheckpointError
-from dqnitro.files import replacing, seal_holds, sealed, writing
+from dqnitro.store.compress import compress, decompress
 
 if TYPE_CHECKING:  # torch takes seconds to import
     from torch import Tensor

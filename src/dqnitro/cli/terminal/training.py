@@ -10,8 +10,8 @@ import pathlib
 import threading
 from typing import Any
 
-from dqnitro.cli.flags import config_changes, note
-from dqnitro.cli.wording import duration
+from dqnitro.cli.terminal.flags import config_changes, note
+from dqnitro.cli.terminal.wording import duration
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 
@@ -39,9 +39,9 @@ def check_resume(args: argparse.Namespace) -> None:
 
 def afterwards(result: Any, eval_games: int, film: bool, quiet: bool = False) -> dict[str, Any]:
     """If solved, the score over fresh games; after any run that ended properly, meanwhile a video of one game."""
-    from dqnitro.cli.progress import Progress
+    from dqnitro.cli.terminal.progress import Progress
     from dqnitro.play import score
-    from dqnitro.run_folder import RunFolder
+    from dqnitro.store.run_folder import RunFolder
 
     facts: dict[str, Any] = {}
     run_dir: pathlib.Path = result.run_dir

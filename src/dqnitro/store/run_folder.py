@@ -9,9 +9,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import IO, Any
 
-from dqnitro.config import Config
-from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.files import (
+from dqnitro.common.files import (
     LOCK,
     file_stem,
     is_locked,
@@ -24,8 +22,10 @@ from dqnitro.files import (
     take_lock,
     write_json,
 )
-from dqnitro.host import provenance
-from dqnitro.parsing import read_object
+from dqnitro.common.host import provenance
+from dqnitro.common.parsing import read_object
+from dqnitro.config import Config
+from dqnitro.errors import CheckpointError, ConfigError
 
 
 class RunFolder:

@@ -17,17 +17,17 @@ import numpy as np
 
 from dqnitro import own, planning, session, trained
 from dqnitro.callback import Callback
-from dqnitro.cli.flags import note
-from dqnitro.cli.live import make_sinks
-from dqnitro.cli.training import afterwards, write_page
+from dqnitro.cli.terminal.flags import note
+from dqnitro.cli.terminal.live import make_sinks
+from dqnitro.cli.terminal.training import afterwards, write_page
 from dqnitro.config import Config
 from dqnitro.envs.names import atari_game, with_kwargs
 from dqnitro.errors import ConfigError
 from dqnitro.events import Sink, close_all
-from dqnitro.notebook import NotebookSink, in_notebook
 from dqnitro.play import load_config
-from dqnitro.python_words import OTHER_NAMES, in_python, python_errors
-from dqnitro.run_folder import new_run_dir
+from dqnitro.python.notebook import NotebookSink, in_notebook
+from dqnitro.python.python_words import OTHER_NAMES, in_python, python_errors
+from dqnitro.store.run_folder import new_run_dir
 from dqnitro.trained import TrainedAgent
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ import pathlib
 import statistics
 from typing import Any, NamedTuple
 
+from dqnitro.common.parsing import mapping, number, read_object
 from dqnitro.config import FIELDS, Config
 from dqnitro.events import Snapshot
-from dqnitro.parsing import mapping, number, read_object
 
 # These decide where and how fast a run computes, or when it ends, but not how many steps it needs.
 NOT_LEARNING = frozenset({

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dqnitro.cli.flags import Parser, add_config_flags, amount, config_changes, count, note, out_file
-from dqnitro.cli.progress import PIPE_S, Progress
-from dqnitro.cli.wording import duration
+from dqnitro.cli.terminal.flags import Parser, add_config_flags, amount, config_changes, count, note, out_file
+from dqnitro.cli.terminal.progress import PIPE_S, Progress
+from dqnitro.cli.terminal.wording import duration
 
 if TYPE_CHECKING:
-    from dqnitro.intervals import Interval
+    from dqnitro.common.intervals import Interval
 
 Column = tuple[str, str]  # heading, "left" or "right"
 LOG_EVERY_HELP = "seconds between lines of progress where there is no terminal (default: 60)"
@@ -80,7 +80,7 @@ def store_and_show(
     show: Callable[[dict[str, Any]], None],
 ) -> None:
     """Write the file if one was asked for, then print."""
-    from dqnitro.files import plain
+    from dqnitro.common.files import plain
     from dqnitro.lab.store import save
 
     if out is not None:

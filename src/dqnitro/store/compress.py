@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dqnitro.host import usable_cores
+from dqnitro.common.host import usable_cores
 
 MIN_BYTES = 1 << 20  # smaller arrays are not worth it
 CHUNK_BYTES = 1 << 22  # compressed independently, so that several cores have work

@@ -9,9 +9,9 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any
 
+from dqnitro.common.files import is_locked, seal_holds
+from dqnitro.common.parsing import items, mapping, number, read_object, shares
 from dqnitro.errors import CheckpointError
-from dqnitro.files import is_locked, seal_holds
-from dqnitro.parsing import items, mapping, number, read_object, shares
 
 Columns = dict[str, list[float]]  # name -> values, all of one length; NaN where a line had no number
 

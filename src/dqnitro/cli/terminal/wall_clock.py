@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from dqnitro.cli.wording import duration
+from dqnitro.cli.terminal.wording import duration
 
 
 def process_start() -> float:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from dqnitro.cli.progress import Progress, is_terminal
-from dqnitro.cli.wording import duration
+from dqnitro.cli.terminal.progress import Progress, is_terminal
+from dqnitro.cli.terminal.wording import duration
 from dqnitro.config import Config
 from dqnitro.events import NullSink, Snapshot, time_left_s
 
 if TYPE_CHECKING:
-    from dqnitro.cli.estimate import Estimate
+    from dqnitro.cli.terminal.estimate import Estimate
 
 LOG_EVERY_S = 60.0
 FIRST_LOG_S = 10.0  # the first line comes sooner: it tells that all is well
@@ -169,7 +169,7 @@ class LogSink(NullSink):
 
 def json_line(event: str, **facts: Any) -> str:
     """One object on one line, `event` says which kind; NaN and infinity become null."""
-    from dqnitro.files import plain
+    from dqnitro.common.files import plain
 
     return json.dumps({"event": event, **plain(facts)})
 

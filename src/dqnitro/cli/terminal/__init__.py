@@ -1,0 +1,1 @@
+"""What commands share: options, the live block, progress, tables and their wording."""
