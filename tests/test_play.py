@@ -37,7 +37,8 @@ def test_a_video_of_a_whole_game(pong, tmp_path):
     assert -21 <= end.score <= 21 and end.steps > 500
     with av.open(str(tmp_path / "game.mp4")) as container:
         stream = container.streams.video[0]
-        assert (stream.width, stream.height, stream.average_rate) == (640, 420, 60)
+        assert (stream.width, stream.height, stream.average_rate) == (320, 420, 60)
+        assert stream.sample_aspect_ratio == 2, "shown as 640x420"
         assert sum(1 for _ in container.decode(video=0)) >= 4 * end.steps  # every console frame, not only the agent's
     assert [p.name for p in tmp_path.iterdir()] == ["game.mp4"]
 

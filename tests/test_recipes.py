@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dqnitro import recipes, tuned
+from dqnitro import planning, recipes, tuned
 from dqnitro.cli import main
 from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.train import make_parser
@@ -66,7 +66,13 @@ def test_on_a_cpu_pong_has_settings_of_its_own(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("here", "runner", "n_envs"), [(H200, "hybrid", 64), (Here(2, "GPU"), "device", 1024), (Here(2), "inline", 8)]
+    ("here", "runner", "n_envs"),
+    [
+        (H200, "hybrid", 64),
+        (Here(2, "GPU"), "device", 16_384),
+        (Here(2, "GPU", None, 8.0), "device", 1024),
+        (Here(2), "inline", 8),
+    ],
 )
 def test_classic_is_the_published_dqn_at_eight_samples_a_step_everywhere(here, runner, n_envs, monkeypatch):
     use(monkeypatch, here)
@@ -96,6 +102,17 @@ def test_strong_is_a_config_that_can_run_and_has_four_samples_a_step(here, monke
     assert config.batch_size / config.steps_per_update == 4.0 and config.sticky_actions == 0.25
     with pytest.raises(ConfigError, match="strong is for Atari games"):
         recipes.plan("strong", "CartPole-v1")
+
+
+def test_a_runner_that_is_asked_for_brings_its_own_settings(monkeypatch):
+    use(monkeypatch, H200)
+    asked = {runner: recipes.plan("classic", "pong", runner=runner) for runner in ("device", "hybrid")}
+    assert asked["device"].config().n_envs == 16_384 and asked["device"].why == "runner device was asked for"
+    assert asked["hybrid"] == recipes.plan("classic", "pong") and "16 cores play" in asked["hybrid"].why
+    assert recipes.plan("auto", "pong", runner="device").config().n_envs == recipes.ON_DEVICE["n_envs"]
+    monkeypatch.setattr("dqnitro.planning.check_runner", lambda config: None)  # it asks torch, not `Here`
+    wish = planning.Wish("pong", "classic", changes={"runner": "device", "seed": 3})
+    assert planning.planned(wish).config == asked["device"].config().replace(seed=3)
 
 
 def test_device_cpu_on_a_gpu_machine_gives_the_recipe_of_a_cpu(monkeypatch):

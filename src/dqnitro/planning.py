@@ -37,7 +37,7 @@ class Planned:
 def planned(wish: Wish) -> Planned:
     """The config that was asked for; ConfigError if it cannot run here."""
     without, also = tuple(wish.without), tuple(wish.also)
-    plan = recipes.plan(wish.recipe, wish.env_id, wish.changes.get("device"))
+    plan = recipes.plan(wish.recipe, wish.env_id, wish.changes.get("device"), wish.changes.get("runner"))
     config = plan.config(without, also).replace(**wish.changes)
     if wish.recipe == "auto" and env_kind(wish.env_id) == "vector":
         config = budgeted(config, wish.changes)

@@ -65,8 +65,20 @@ CLASSIC: dict[str, Any] = {
     "fire_reset": False,
 }
 CLASSIC_ON_GPU: dict[str, Any] = {"n_envs": 64}
-# When the GPU also runs the emulator, batches are four times as large and a quarter as frequent.
+# When the GPU also runs the emulator: it plays 16,384 consoles in little more time than 4,096, so the batch is 16 times
+# as large. Exploration and target period count as many updates as published (results/breakout-200m-h200.json).
 CLASSIC_ON_DEVICE: dict[str, Any] = {
+    "n_envs": 16_384,
+    "batch_size": 512,
+    "steps_per_update": 64.0,
+    "learning_rate": 2.5e-4,
+    "target_sync_steps": 131_072,
+    "first_fill_steps": 262_144,
+    "replay_capacity": 2_097_152,
+    "epsilon_decay_steps": 4_000_000,
+}
+LARGE_GPU_GIB = 32.0  # CLASSIC_ON_DEVICE takes 20 GiB
+CLASSIC_ON_SMALL_DEVICE: dict[str, Any] = {
     "n_envs": 1024,
     "batch_size": 128,
     "steps_per_update": 16.0,
@@ -116,6 +128,8 @@ class Here:
     cores: int
     gpu: str | None = None  # name of the GPU
     no_console: str | None = None  # why the console cannot run on that GPU, or None if it can
+    gpu_gib: float = math.inf  # its memory
+    runner: str | None = None  # the runner that the user asks for
 
 
 def this_machine() -> Here:
@@ -126,7 +140,8 @@ def this_machine() -> Here:
 
     if not torch.cuda.is_available():
         return Here(usable_cores())
-    return Here(usable_cores(), torch.cuda.get_device_name(0), needs_cuda_console(Config()))
+    gpu = torch.cuda.get_device_properties(0)
+    return Here(usable_cores(), gpu.name, needs_cuda_console(Config()), gpu.total_memory / 2**30)
 
 
 @dataclass(frozen=True)
@@ -235,10 +250,13 @@ def classic_plan(env_id: str, here: Here | None = None) -> Plan:
     if env_kind(env_id) != "atari":
         raise ConfigError(f"recipe classic is for Atari games; {env_id} is not one", "use --recipe baseline")
     base = _base(env_id).replace(device="auto", **CLASSIC)
-    runner, why = choose_runner(here or this_machine())
+    here = here or this_machine()
+    runner, why = choose_runner(here)
     if runner == "inline":
         return replace(_plan_if_possible("classic", base, _quick()), why=why)
-    more = CLASSIC_ON_GPU | (CLASSIC_ON_DEVICE if runner == "device" else {})
+    more = CLASSIC_ON_GPU
+    if runner == "device":
+        more = CLASSIC_ON_DEVICE if here.gpu_gib >= LARGE_GPU_GIB else CLASSIC_ON_SMALL_DEVICE
     base = base.replace(device="cuda", runner=runner, **more)
     return replace(_plan_if_possible("classic", base, ON_GPU_RUNGS), why=why)
 
@@ -267,6 +285,8 @@ def choose_runner(here: Here) -> tuple[str, str]:
     """The runner that `auto` uses for Atari games on such a machine, and why."""
     if here.gpu is None:
         return "inline", "there is no GPU that torch can use, so one process plays and learns"
+    if here.runner in ("device", "hybrid"):
+        return here.runner, f"runner {here.runner} was asked for"
     cores = f"{here.cores} core{'s' if here.cores > 1 else ''}"
     if here.cores >= MANY_CORES:
         return "hybrid", f"{cores} play {ON_GPU['n_envs']} consoles while the {here.gpu} learns"
@@ -310,16 +330,20 @@ RECIPES: dict[str, Callable[[str], Plan]] = {
 }
 
 
-def plan(name: str, env_id: str, device: str | None = None) -> Plan:
+def plan(name: str, env_id: str, device: str | None = None, runner: str | None = None) -> Plan:
     """The plan of a recipe for a game, with what `dqnitro tune` found on this machine.
 
-    `device` overrides where learning runs. With `cpu` on a machine with a GPU, the recipes that look at the machine
-    (`auto`, `classic`, `strong`) plan as if there were no GPU, and what `tune` found is ignored: it was measured with
-    the GPU.
+    `device` overrides where learning runs, `runner` who plays where. With `cpu` on a machine with a GPU, the recipes
+    that look at the machine (`auto`, `classic`, `strong`) plan as if there were no GPU. With the runner `device` or
+    `hybrid` they take the settings of that runner. In both cases what `tune` found is ignored: it was measured with
+    the GPU and the runner that they would choose.
     """
     for_machine = {"auto": _auto, "classic": classic_plan, "strong": _strong}
-    if name in for_machine and device == "cpu" and (here := this_machine()).gpu is not None:
-        return for_machine[name](env_id, replace(here, gpu=None))
+    if name in for_machine and (here := this_machine()).gpu is not None:
+        if device == "cpu":
+            return for_machine[name](env_id, replace(here, gpu=None))
+        if runner in ("device", "hybrid") and runner != choose_runner(here)[0]:
+            return for_machine[name](env_id, replace(here, runner=runner))
     made = untuned(name, env_id)
     found = tuned.find(name, env_id)
     if found is None:

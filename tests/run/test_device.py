@@ -291,6 +291,19 @@ def test_the_target_is_copied_where_the_inline_clock_would(n_envs, steps_per_upd
     assert len(seen) >= 2 and updates >= 20
 
 
+def test_a_target_in_half_precision_is_copied_as_well():
+    a = agent(config(first_fill_steps=60, batch_size=4))
+    a.learner.target.bfloat16()
+    for parameter in a.learner.online.parameters():
+        parameter.data.add_(1.0)
+    for period, owed in ((10**6, False), (4, True)):
+        a._sync_steps.fill_(period)
+        a.sync_target_if_due()
+        pairs = zip(a.learner.target.parameters(), a.learner.online.parameters(), strict=True)
+        same = [to.dtype == torch.bfloat16 and torch.equal(to, of.bfloat16()) for to, of in pairs]
+        assert all(same) if owed else not all(same)
+
+
 def test_a_sync_cuts_no_graph_and_needs_no_other_one():
     """A graph is as long, and its patterns are as many, whether the target is copied often or never."""
     for period in (4, 50, 10**6):

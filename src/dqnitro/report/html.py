@@ -236,7 +236,9 @@ def poster(path: pathlib.Path) -> str:
             stream = film.streams.video[0]
             film.seek((film.duration or 0) // 2)  # to the key frame before it
             frame = next(film.decode(stream))
-            ok, jpeg = cv2.imencode(".jpg", frame.to_ndarray(format="bgr24"), [cv2.IMWRITE_JPEG_QUALITY, 80])
+            picture = frame.to_ndarray(format="bgr24")
+            wide = picture.repeat(round(stream.sample_aspect_ratio or 1), axis=1)  # as players show it
+            ok, jpeg = cv2.imencode(".jpg", wide, [cv2.IMWRITE_JPEG_QUALITY, 80])
     except Exception:  # optional: a page without a still is a page
         return ""
     return "data:image/jpeg;base64," + base64.b64encode(jpeg.tobytes()).decode("ascii") if ok else ""

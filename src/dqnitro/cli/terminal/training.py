@@ -7,7 +7,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import pathlib
+import sys
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 from dqnitro.cli.terminal.flags import config_changes, note
@@ -50,6 +52,7 @@ def afterwards(result: Any, eval_games: int, film: bool, quiet: bool = False) ->
         note(f"solved in {duration(result.wall_s)}; playing {games} fresh games")
     with contextlib.ExitStack() as stack:
         filming = stack.enter_context(Filming(run_dir)) if film else None
+        stack.enter_context(quick_turns())
         if games:
             with Progress("fresh games", games, quiet=quiet) as progress:
                 facts["evaluation"] = score(run_dir, games, trust=True, on_game=progress)._asdict()
@@ -59,6 +62,17 @@ def afterwards(result: Any, eval_games: int, film: bool, quiet: bool = False) ->
             facts |= filming.facts()
     RunFolder(run_dir).add_to_summary(facts)
     return facts
+
+
+@contextlib.contextmanager
+def quick_turns() -> Iterator[None]:
+    """Threads of Python take turns every half millisecond: games, film and encoder each need it for less than that."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(5e-4)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 class Filming:

@@ -20,7 +20,7 @@ from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Rate
 from dqnitro.lab.bench.gpu_work import UNIT, Games, Timed, clocked, fill, scatter
 
 SAMPLES_A_STEP = recipes.CLASSIC["batch_size"] / recipes.CLASSIC["steps_per_update"]
-SIZES = ((1024, 256), (4096, 512), (8192, 2048))  # consoles, batch
+SIZES = ((1024, 256), (4096, 512), (16384, 512), (16384, 2048))  # consoles, batch
 WARM_GRAPHS = 3
 
 
@@ -30,7 +30,7 @@ def training_config(game: str, machines: int, batch: int) -> Config:
     return plan.config().replace(
         n_envs=machines, batch_size=batch, steps_per_update=batch / SAMPLES_A_STEP, first_fill_steps=32 * machines,
         # More than a hundred slots per console, whatever their number.
-        replay_capacity=max(1_000_000, 128 * machines),
+        replay_capacity=max(1_000_000, 128 * machines), target_sync_steps=8 * machines,
     )  # fmt: skip
 
 

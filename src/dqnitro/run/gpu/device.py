@@ -110,7 +110,7 @@ class DeviceAgent(GpuAgent):
         due = self.syncs_due()
         owed = due > self.syncs
         for to, of in self.update.target_copies():
-            torch.where(owed, of, to, out=to)
+            torch.where(owed, of.to(to.dtype), to, out=to)  # a target may be kept in half precision
         self.syncs.copy_(due)
 
     # ---- state: also of the games, and of what was started and not yet read
