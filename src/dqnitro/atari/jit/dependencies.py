@@ -7,6 +7,7 @@ Only imports that run when a module is loaded count. An import inside a function
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,8 @@ def _files(folder: Path, names: Iterable[str]) -> Iterator[Path]:
     yield at / "__init__.py"
 
 
-def imported(path: Path, source: bytes) -> set[Path]:
+@functools.cache  # most modules are reached from many others
+def imported(path: Path, source: bytes) -> frozenset[Path]:
     """The files that a module's relative imports may mean; some of them may not exist."""
     found: set[Path] = set()
     for node in ast.parse(source).body:
@@ -31,7 +33,7 @@ def imported(path: Path, source: bytes) -> set[Path]:
         for alias in node.names:  # a name may be a module of the package that it is imported from
             if alias.name != "*":
                 found.update(_files(folder, [*names, alias.name]))
-    return found
+    return frozenset(found)
 
 
 def closure(roots: Iterable[Path], read: Callable[[Path], bytes | None]) -> dict[Path, bytes]:
