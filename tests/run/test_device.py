@@ -196,7 +196,7 @@ def test_a_saved_optimiser_goes_into_the_tensors_that_are_there():
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"env_id": "CartPole-v1"}, "plays Atari games"),
+        ({"env_id": "CartPole-v1"}, "only plays Atari games"),
         ({"act_device": "cpu"}, "acts where it learns"),
         ({"resize": "linear", "envs": "wrappers"}, "by area"),
     ],

@@ -112,7 +112,7 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped():
 
 @pytest.mark.parametrize(
     ("changes", "says"),
-    [({"env_id": "CartPole-v1"}, "shows none")],
+    [({"env_id": "CartPole-v1"}, "needs images")],
 )
 def test_what_it_cannot_do_is_said_in_a_line(changes, says):
     with pytest.raises(ConfigError, match=says):
