@@ -1,4 +1,4 @@
-"""Kernels for a card, run without one: Triton's interpreter does what they say, in float32."""
+"""Kernels for a GPU, run without one: Triton's interpreter does what they say, in float32."""
 
 import importlib.util
 import os

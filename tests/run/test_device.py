@@ -198,7 +198,7 @@ def test_a_saved_optimiser_goes_into_the_tensors_that_are_there():
     [
         ({"env_id": "CartPole-v1"}, "only plays Atari games"),
         ({"act_device": "cpu"}, "acts where it learns"),
-        ({"resize": "linear", "envs": "wrappers"}, "by area"),
+        ({"resize": "linear", "envs": "wrappers"}, "resize area only"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""The hybrid runner, here with both halves on the CPU: the card's tensors against what the environments showed."""
+"""The hybrid runner, here with both halves on the CPU: the GPU's tensors against what the environments showed."""
 
 from __future__ import annotations
 

@@ -208,9 +208,9 @@ def test_a_checkpoint_of_before_there_were_parts_can_be_resumed():
     for _ in range(40):
         next(ticks)
     arrays, told = one.get_state()
-    card = {k: v for k, v in arrays["agent"].items() if k not in ("heads", "readable") and "chance" not in k}
+    agent = {k: v for k, v in arrays["agent"].items() if k not in ("heads", "readable") and "chance" not in k}
     two, more = make_run(BREAKOUT)
-    two.set_state({**arrays, "agent": card}, {k: v for k, v in told.items() if k != "parts"})
+    two.set_state({**arrays, "agent": agent}, {k: v for k, v in told.items() if k != "parts"})
     assert all(int(p.ring.head) == int(one.ring.head) for p in two.groups)
     shown = np.concatenate([p.obs.numpy() for p in two.players])
     assert np.array_equal(shown, one.players[0].obs.numpy())
