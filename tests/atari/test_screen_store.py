@@ -19,6 +19,7 @@ from ale_py import AtariVectorEnv
 from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle import KEEPERS
 
 from dqnitro.atari import AtariVec
 from dqnitro.atari.chips import layout
@@ -31,9 +32,6 @@ from dqnitro.atari.vector.memory import make_memory, make_shared, restore_one, s
 from dqnitro.atari.vector.options import VecOptions
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-
-# A frame of these may be left unfinished and go on later, over what an older one left.
-KEEPERS = {"entombed", "koolaid", "qbert", "tetris", "tic_tac_toe_3d", "trondead", "video_checkers", "video_chess"}
 
 
 SPARE_SEEDS = np.array(

@@ -28,15 +28,15 @@ def test_every_environment_has_a_process_of_its_own() -> None:
 def test_workers_play_from_send_on() -> None:
     envs = make_envs(Config(env_id="breakout", envs="gym-async", n_envs=1, frame_skip=400))
     envs.reset()
-    envs.send(np.zeros(1, np.int64))
-    time.sleep(1.0)
-    start = time.perf_counter()
-    envs.recv()
-    waited = time.perf_counter() - start
     start = time.perf_counter()
     envs.send(np.zeros(1, np.int64))
     envs.recv()
-    assert waited < (time.perf_counter() - start) / 2
+    whole = time.perf_counter() - start
+    envs.send(np.zeros(1, np.int64))
+    time.sleep(1.0 + 2 * whole)  # a busy machine has busy workers
+    start = time.perf_counter()
+    envs.recv()
+    assert time.perf_counter() - start < whole / 2
     envs.close()
 
 
@@ -94,6 +94,9 @@ finally:
 """
 
 
+PATIENCE_S = 300.0  # on a machine with much else to do
+
+
 def start() -> tuple[subprocess.Popen[str], list[int]]:
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT],
@@ -106,8 +109,8 @@ def start() -> tuple[subprocess.Popen[str], list[int]]:
     return child, [int(pid) for pid in child.stdout.readline().split()]
 
 
-def gone(pids: list[int], within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
+def gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
             return True
@@ -125,9 +128,9 @@ def test_no_worker_outlives_the_run(how: signal.Signals) -> None:
             os.killpg(child.pid, how)  # as a terminal does: to everybody
         else:
             child.kill()
-        code = child.wait(timeout=15)
+        code = child.wait(timeout=PATIENCE_S)
         assert code == (130 if how == signal.SIGINT else -9)
-        assert gone(workers, within_s=10)
+        assert gone(workers)
     finally:
         for pid in workers:
             if psutil.pid_exists(pid):

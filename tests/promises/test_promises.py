@@ -11,6 +11,7 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.ladder import RUNGS
 from dqnitro.session import train
+from fakes_player import in_threads
 
 UPDATES = 24
 # Adam turns the sign of a tiny gradient into a whole step, so rounding can change a parameter by up to
@@ -103,6 +104,7 @@ def same_kernels(monkeypatch):
     """cuDNN may sum gradients in any order and in TF32; the promise is only about the rung."""
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    in_threads(monkeypatch)  # tests/run/ has the real processes
 
 
 def kept(promise: str) -> list[Any]:

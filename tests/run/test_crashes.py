@@ -28,6 +28,7 @@ from fakes_player import in_threads
 
 fakes_envs.register()
 TESTS = pathlib.Path(__file__).resolve().parents[1]
+PATIENCE_S = 300.0  # what takes a second on an idle machine takes a minute on one with twenty other programs
 CATCH = Config(
     env_id="dqnitro_test/Catch-v0", envs="gym-async", n_envs=2, frame_stack=2, screen_size=36, hidden_units=16,
     batch_size=8,
@@ -40,7 +41,7 @@ def shared_files() -> set[str]:
     return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
 
 
-def gone(pids, within_s: float = 10.0) -> bool:
+def gone(pids, within_s: float = PATIENCE_S) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if not any(psutil.pid_exists(p) and psutil.Process(p).status() != "zombie" for p in pids):
@@ -63,7 +64,7 @@ def players(pids) -> list[int]:
     return found
 
 
-def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inline_run(monkeypatch, capfd):
+def test_a_player_that_is_killed_is_missed_at_once_and_the_run_stays_the_inline_run(monkeypatch, capfd):
     """With environments that have processes of their own, which must not keep a dead player's pipe open."""
     before, missed, threads = shared_files(), [], torch.get_num_threads()
     revive = remote.RemotePlayer._revive
@@ -84,7 +85,7 @@ def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inli
         killed = time.monotonic()
         for _ in range(20):
             next(ticks)
-        assert len(missed) == 1 and missed[0] - killed < 2.0
+        assert len(missed) == 1 and missed[0] - killed < watchdog.STOPPED_S, "it was not missed when it died"
         assert agent.envs.restarts == 1 and agent.envs.pid != victim and gone(workers)
         last = [agent.envs.pid, *family(agent.envs.pid)]
     finally:
@@ -238,7 +239,7 @@ def running(tmp_path, *, max_steps: int, every: float, stuck: bool):
 
 
 def until(condition, process, everybody) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]
         everybody.update(family(process.pid))
@@ -255,7 +256,7 @@ def test_a_trainer_that_is_killed_takes_its_player_along_even_one_that_is_stuck(
         assert players(everybody)
         process.kill()
         process.wait()
-        assert gone(everybody, within_s=5)
+        assert gone(everybody)
         assert shared_files() == before
     # And the run goes on as if nothing had happened.
     in_threads(monkeypatch)
@@ -271,9 +272,9 @@ def test_ctrl_c_reaches_everybody_and_only_the_trainer_answers(tmp_path):
     with running(tmp_path, max_steps=0, every=0.0, stuck=False) as (process, everybody):
         until(lambda: metrics.is_file() and metrics.stat().st_size > 0, process, everybody)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 130 and "Traceback" not in err and "player" not in err, err
-        assert gone(everybody, within_s=5)
+        assert gone(everybody)
     assert shared_files() == before
     assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] > 0
 
@@ -282,7 +283,7 @@ def test_a_script_that_trains_at_its_top_level_is_told_about_the_guard(tmp_path)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(settings=SETTINGS, max_steps=50, every=0.0, folder=str(tmp_path / "run")))
     environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
-    out = subprocess.run([sys.executable, str(script)], env=environ, text=True, capture_output=True, timeout=60)
+    out = subprocess.run([sys.executable, str(script)], env=environ, text=True, capture_output=True, timeout=PATIENCE_S)
     assert out.returncode == 1
     last = out.stderr.strip().splitlines()[-1]
     assert "could not start" in last and "if __name__ == '__main__':" in last

@@ -25,7 +25,7 @@ CATCH = Config(
 )  # fmt: skip
 
 
-def test_the_card_sees_what_the_environments_show():
+def test_the_gpu_sees_what_the_environments_show():
     agent, ticks = make_run(CATCH)
     seen = []
     recv = agent.envs.recv
