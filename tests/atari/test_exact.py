@@ -13,7 +13,7 @@ import pytest
 from dqnitro.atari.compare_with_ale import CheckResult, check, check_game
 from dqnitro.atari.games import game_table
 
-FRAMES = 300
+FRAMES = 200
 
 
 @pytest.mark.parametrize("name", sorted(game_table.GAMES))

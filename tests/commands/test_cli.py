@@ -162,6 +162,19 @@ def wait_for(path: pathlib.Path, p: subprocess.Popen[str]) -> None:
         time.sleep(0.02)
 
 
+def wait_for_a_checkpoint(folder: pathlib.Path, p: subprocess.Popen[str]) -> None:
+    """One that was not there before."""
+
+    def newest() -> int:
+        return max((int(m.parent.name) for m in folder.glob("[0-9]*/manifest.json")), default=-1)
+
+    before, end = newest(), time.monotonic() + PATIENCE_S
+    while newest() == before:
+        assert p.poll() is None, p.communicate()[1]
+        assert time.monotonic() < end, "nothing was saved"
+        time.sleep(0.02)
+
+
 @pytest.mark.long
 def test_kill_9_at_random_moments_changes_nothing(tmp_path, call):
     """Killed and resumed again and again, the run ends with the parameters of the one that was left alone."""
@@ -170,29 +183,14 @@ def test_kill_9_at_random_moments_changes_nothing(tmp_path, call):
     code, _, err = call("train", CORRIDOR, *args, "--run-dir", "whole")
     assert code == 0, err
     p = start("train", CORRIDOR, *args, "--run-dir", "killed", cwd=tmp_path)
-    kills = 0
-    for _ in range(60):
-        wait_for(tmp_path / "killed" / "checkpoints", p)
+    for _ in range(KILLS):
+        wait_for_a_checkpoint(tmp_path / "killed" / "checkpoints", p)
         time.sleep(rng.uniform(0.0, 0.8))
-        if p.poll() is None:
-            p.kill()
+        p.kill()
         p.communicate()
-        if p.returncode == -signal.SIGKILL:
-            kills += 1
-        elif p.returncode == 0:
-            break
-        if not list((tmp_path / "killed" / "checkpoints").glob("[0-9]*/manifest.json")):
-            # killed before its first checkpoint was complete: there is nothing to resume, so begin again
-            import shutil
-
-            shutil.rmtree(tmp_path / "killed")
-            p = start("train", CORRIDOR, *args, "--run-dir", "killed", cwd=tmp_path)
-        else:
-            p = start("train", "--resume", "killed", "--trust", "--no-video", cwd=tmp_path)
-            if kills == KILLS:
-                _, err = p.communicate(timeout=PATIENCE_S)
-                assert p.returncode == 0, err
-                break
-    assert kills == KILLS, "the run was over before it could be killed"
+        assert p.returncode == -signal.SIGKILL, "the run was over before it could be killed"
+        p = start("train", "--resume", "killed", "--trust", "--no-video", cwd=tmp_path)
+    _, err = p.communicate(timeout=PATIENCE_S)
+    assert p.returncode == 0, err
     a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "killed"))
     assert a.keys() == b.keys() and all((a[k] == b[k]).all() for k in a)

@@ -88,7 +88,8 @@ def test_updates_and_syncs_are_owed_as_in_the_inline_loop():
 
 def test_it_solves_catch(monkeypatch):
     monkeypatch.setattr("dqnitro.session.check_runner", lambda config: None)  # here it runs on the CPU
-    result = train(CATCH.replace(max_steps=30_000, stop_at_score=0.8))
+    quickly = {"learning_rate": 1e-3, "epsilon_decay_steps": 2_000, "batch_size": 16}
+    result = train(CATCH.replace(max_steps=30_000, stop_at_score=0.8, **quickly))
     assert result.ended == "solved", f"mean score {result.mean_score} after {result.steps} steps"
 
 

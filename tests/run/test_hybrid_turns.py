@@ -176,34 +176,44 @@ def test_each_part_acts_on_what_was_learned_after_its_last_turn():
     agent.close()
 
 
+def numbers(ticks, n):
+    return [(t.steps, t.updates, t.epsilon, t.ends) for t in itertools.islice(ticks, n)]
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """A run that nobody stops: its numbers, and its agent."""
+    agent, ticks = make_run(BREAKOUT)
+    told = numbers(ticks, TICKS)
+    yield told, agent
+    agent.close()
+
+
+TICKS = 120
+
+
 @pytest.mark.parametrize("stop_at", [1, 2, 61, 62])
-def test_a_saved_run_goes_on_as_if_it_had_not_stopped(stop_at):
+def test_a_saved_run_goes_on_as_if_it_had_not_stopped(stop_at, whole):
     """Saved while one part is at play; the run that saves goes on like the one that does not, and so does the resumed
     one.
     """
-
-    def numbers(ticks, n):
-        return [(t.steps, t.updates, t.epsilon, t.ends) for t in itertools.islice(ticks, n)]
-
-    whole, ticks = make_run(BREAKOUT)
-    expected = numbers(ticks, 150)
+    expected, agent = whole
     saving, first = make_run(BREAKOUT)
     before = numbers(first, stop_at)
     arrays, told = saving.get_state()
     told = json.loads(json.dumps(told))
     assert told["parts"]["playing"] and told["parts"]["early"]
     arrays = {k: {name: np.array(np.asarray(x)) for name, x in v.items()} for k, v in arrays.items()}
-    assert before + numbers(first, 150 - stop_at) == expected
+    assert before + numbers(first, TICKS - stop_at) == expected
     resumed, more = make_run(BREAKOUT)
     resumed.set_state(arrays, told)
-    assert before + numbers(more, 150 - stop_at) == expected
+    assert before + numbers(more, TICKS - stop_at) == expected
     assert expected[-1][1] > 50 and any(ends for *_, ends in expected)
     for other in (saving, resumed):
-        for x, y in zip(whole.learner.online.parameters(), other.learner.online.parameters(), strict=True):
+        for x, y in zip(agent.learner.online.parameters(), other.learner.online.parameters(), strict=True):
             assert torch.equal(x, y)
-        assert torch.equal(whole.ring.frames, other.ring.frames) and torch.equal(whole.ring.action, other.ring.action)
-    for agent in (whole, saving, resumed):
-        agent.close()
+        assert torch.equal(agent.ring.frames, other.ring.frames) and torch.equal(agent.ring.action, other.ring.action)
+        other.close()
 
 
 def test_a_checkpoint_of_before_there_were_parts_can_be_resumed():

@@ -1,4 +1,4 @@
-"""`dqnitro watch`: the page of a run that is still going on, on this machine only."""
+"""`dqnitro watch`: the page of a run that is still training, served on this machine only."""
 
 from __future__ import annotations
 

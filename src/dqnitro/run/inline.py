@@ -90,7 +90,7 @@ class InlineAgent:
 
 
 def played(play: Callable[..., Any], *args: Any) -> Any:
-    """What environments do. An exception of theirs is told as such."""
+    """Call the environments; an exception of theirs becomes `EnvFailed`."""
     try:
         return play(*args)
     except Exception as e:
