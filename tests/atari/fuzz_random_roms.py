@@ -22,7 +22,8 @@ def checked_console() -> Any:
     from dqnitro.atari.jit import target
 
     assert target.BOUNDSCHECK, "hint: set DQNITRO_BOUNDSCHECK=1"
-    assert frame.frame is not getattr(frame.frame, "py_func", frame.frame), "the chips are compiled"
+    chips: Any = frame.frame
+    assert chips.targetoptions["boundscheck"], "the chips are compiled with checks"
     target.compiled = target.unit = lambda function: function
     from dqnitro.atari.console import Console
 
