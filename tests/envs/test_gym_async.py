@@ -66,14 +66,20 @@ def test_an_exception_in_the_same_process_is_the_users_own() -> None:
         envs.close()
 
 
+def children() -> set[int]:
+    """All processes below this one; some may be of other tests, such as the tracker of multiprocessing."""
+    return {p.pid for p in psutil.Process().children(recursive=True)}
+
+
 def test_a_killed_worker_is_named() -> None:
+    others = children()
     envs = make_envs(Config(env_id="TinyDies-v0", envs="gym-async", n_envs=3))
     envs.reset()
     envs.send(np.array([0, 1, 0]))
     with pytest.raises(EnvCrashed, match=r"environment 1 \(exit code -9\)"):
         envs.recv()
     envs.close()
-    assert not psutil.Process().children(recursive=True)
+    assert not children() - others
 
 
 SCRIPT = """
@@ -138,10 +144,11 @@ def test_no_worker_outlives_the_run(how: signal.Signals) -> None:
 
 
 def test_ctrl_c_does_not_reach_the_workers_so_the_run_can_finish_its_step() -> None:
+    others = children()
     envs = make_envs(Config(env_id="CartPole-v1", envs="gym-async", n_envs=2))
     envs.reset()
-    for worker in psutil.Process().children():
-        worker.send_signal(signal.SIGINT)
+    for pid in children() - others:
+        os.kill(pid, signal.SIGINT)
     time.sleep(0.1)
     for _ in range(3):
         envs.send(np.zeros(2, np.int64))

@@ -110,7 +110,8 @@ def same_kernels(monkeypatch):
 def kept(promise: str) -> list[Any]:
     """Rungs and the devices to test them on: the CPU, and a GPU for those that promise the same function there."""
     names = [r.name for r in RUNGS.values() if r.promise == promise]
-    on_cpu = [pytest.param(n, "cpu", id=n) for n in names if n not in ON_GPU]
+    long = {"compile": [pytest.mark.long]}  # half a minute of a C++ compiler
+    on_cpu = [pytest.param(n, "cpu", id=n, marks=long.get(n, [])) for n in names if n not in ON_GPU]
     on_gpu = [n for n in names if n in ON_GPU or promise != "learning"]
     return on_cpu + [pytest.param(n, "cuda", id=f"{n}-on-gpu", marks=pytest.mark.gpu) for n in on_gpu]
 
