@@ -27,8 +27,8 @@ lint: $(READY)
 test: lint
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-# On a machine with an NVIDIA GPU: everything that needs the card, with the extra that compiles for it. One process: several would
-# only take turns on the card.
+# On a machine with an NVIDIA GPU: everything that needs one, with the extra that compiles for it. One process, because
+# several would only take turns on the GPU.
 test-gpu: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cuda]'
 	$(BIN)/python -m pytest -m gpu -rs

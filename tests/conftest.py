@@ -5,5 +5,10 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
 os.environ.setdefault("NO_COLOR", "1")
-# What somebody tuned on this machine must not decide what the tests measure.
+# What was tuned on this machine must not decide what the tests measure.
 os.environ["DQNITRO_TUNED"] = os.devnull
+
+
+def pytest_collection_modifyitems(items):
+    """Long tests first. Begun last, one of them would keep one worker busy while the others have nothing left to do."""
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)

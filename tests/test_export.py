@@ -58,7 +58,7 @@ def test_torch_and_onnxruntime_load_it_without_this_package(run, exported):
         "np.save('../values.npy', np.stack([a, b]))\n"
     )
     pytest.importorskip("onnxruntime", reason="pip install 'dqnitro[export]'")
-    subprocess.run([sys.executable, "-c", code], cwd=exported, check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], cwd=exported, check=True, capture_output=True, timeout=300)
     expected = dqnitro.load(run).values(obs).numpy()
     assert np.abs(np.load(exported.parent / "values.npy") - expected).max() < 1e-5
 

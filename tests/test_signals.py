@@ -120,5 +120,5 @@ with signals.Signals().installed() as s, s.starting(lambda: pathlib.Path({str(tm
         except KeyboardInterrupt:
             pass
 """
-    out = subprocess.run([sys.executable, "-c", code], timeout=60)
+    out = subprocess.run([sys.executable, "-c", code], timeout=300)
     assert out.returncode == 130 and (tmp_path / "left").exists()

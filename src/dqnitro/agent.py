@@ -15,7 +15,7 @@ from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd
 
-if TYPE_CHECKING:  # whoever only names an agent does not wait for torch
+if TYPE_CHECKING:  # a module that only names an agent need not wait for torch
     from torch import Tensor
 
     from dqnitro.learn.learner import Learner

@@ -79,7 +79,8 @@ class Config:
         False, "double DQN: the online network selects the next action, the target network evaluates it"
     )
     munchausen: bool = _doc(
-        False, "Munchausen targets: a softmax policy instead of the maximum, and a bonus for what it was sure of"
+        False,
+        "Munchausen targets: a softmax policy instead of the maximum, and a bonus for actions that it was sure of",
     )
     munchausen_temperature: float = _doc(0.03, "temperature of that policy")
     munchausen_scale: float = _doc(0.9, "scale of that bonus")

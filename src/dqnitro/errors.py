@@ -54,7 +54,7 @@ class PlayerDied(Exception):
 
 
 class EnvFailed(Exception):
-    """An environment raised an exception, or returned what is no number. A run that had begun was saved first."""
+    """An environment raised an exception or returned something that is not a number. The run was saved first."""
 
     exit_code = 5
 

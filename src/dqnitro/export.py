@@ -120,7 +120,7 @@ def write_onnx(program: Any, path: pathlib.Path) -> str | None:
 
 
 def describe(agent: TrainedAgent, run_dir: pathlib.Path, wanted: Wanted) -> dict[str, Any]:
-    """What somebody has to know to use the agent: what it sees, what it does, how well, under which rules."""
+    """What one has to know to use the agent: what it sees, what it does, how well, under which rules."""
     config, spec = agent.config, agent.spec
     facts: dict[str, Any] = {
         "format": 1,

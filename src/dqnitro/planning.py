@@ -16,7 +16,7 @@ from dqnitro.requirements import check_runner
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody asks for: everything else comes from the recipe."""
+    """What the user asks for; everything else comes from the recipe."""
 
     env_id: str
     recipe: str = "auto"

@@ -40,7 +40,7 @@ AT_ONCE = 32  # fresh games at the same time: enough to occupy many cores, and a
 
 
 class Bounds(NamedTuple):
-    """When a game is truncated: after so many frames without a reward, or in all (0: never)."""
+    """When a game is truncated: after this many frames without a reward, or in all (0: never)."""
 
     idle_frames: int = IDLE_FRAMES
     frames: int = 0

@@ -119,7 +119,7 @@ def resume(
 ) -> Result:
     """Continue a stored run from its newest checkpoint. Only limits may change; all else decides what is computed.
 
-    `trust`: if the run's environment is `module:Id`, import that module, which may be code of whoever made the files.
+    `trust`: if the run's environment is `module:Id`, import that module, which may be the code of another person.
     """
     started = time.perf_counter()
     folder = RunFolder(pathlib.Path(run_dir))

@@ -1,7 +1,7 @@
-"""The console as a card runs it, in plain Python: the same rewritten functions, with numbers that wrap at 32 bits.
+"""The console as a GPU runs it, in plain Python: the same rewritten functions, with numbers that wrap at 32 bits.
 
 Loaded as ``cuda.py`` does it, under another package name with another `target`: so both versions live in one process
-and can be stepped side by side without a card. What is left out is the compiler, and that a warp has more than one
+and can be stepped side by side without a GPU. What is left out is the compiler, and that a warp has more than one
 machine.
 """
 

@@ -14,6 +14,8 @@ import numpy as np
 from ale_py import ALEInterface, roms
 
 FIRE, NOOP = 1, 0
+# A frame of these games may be left unfinished and go on later, over what an older one left.
+KEEPERS = {"entombed", "koolaid", "qbert", "tetris", "tic_tac_toe_3d", "trondead", "video_checkers", "video_chess"}
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The card's version of the console beside the compiled one, without a card: every number after every frame."""
+"""The GPU's version of the console compared with the compiled one, without a GPU: every number after every frame."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be known of the console on CUDA without a card: its errors, its sources, the order of its arrays."""
+"""What can be known of the console on CUDA without a GPU: its errors, its sources, the order of its arrays."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def one_line(error: pytest.ExceptionInfo[Any]) -> str:
 
 
 @pytest.fixture
-def card(monkeypatch):
+def gpu(monkeypatch):
     """A GPU that torch sees, as far as questions about it go."""
     about = SimpleNamespace(count=1, capability=(9, 0))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: about.count > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: about.count)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: about.capability)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "Old Card 9")
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "Old GPU 9")
     return about
 
 
@@ -56,21 +56,21 @@ def test_without_torch(monkeypatch):
     one_line(e)
 
 
-def test_without_a_gpu(card):
-    card.count = 0
+def test_without_a_gpu(gpu):
+    gpu.count = 0
     with pytest.raises(CudaUnavailable, match="sees no CUDA device.*device='cpu' works everywhere") as e:
         AtariVec("pong", 2, device="cuda")
     one_line(e)
 
 
-def test_a_card_that_is_too_old(card):
-    card.capability = (6, 1)
-    with pytest.raises(CudaUnavailable, match=r"Old Card 9 is too old: .* 6\.1, 7\.5 or newer") as e:
+def test_a_gpu_that_is_too_old(gpu):
+    gpu.capability = (6, 1)
+    with pytest.raises(CudaUnavailable, match=r"Old GPU 9 is too old: .* 6\.1, 7\.5 or newer") as e:
         AtariVec("pong", 2, device="cuda:0")
     one_line(e)
 
 
-def test_a_card_that_is_not_there(card):
+def test_a_gpu_that_is_not_there(gpu):
     with pytest.raises(CudaUnavailable, match="no GPU number 3, the last one is 0") as e:
         AtariVec("pong", 2, device="cuda:3")
     one_line(e)
@@ -94,7 +94,7 @@ def test_numba_cuda_is_not_installed(monkeypatch):
     one_line(e)
 
 
-def test_the_driver_interface_is_not_installed(card, monkeypatch):
+def test_the_driver_interface_is_not_installed(gpu, monkeypatch):
     missing(monkeypatch, "cuda.bindings.driver", ModuleNotFoundError("No module named 'cuda'"))
     with pytest.raises(CudaUnavailable, match="No module named 'cuda'") as e:
         build.Kernels(0)
@@ -128,7 +128,7 @@ def test_out_of_gpu_memory_says_how_many_would_fit():
 # ---- what it does not do
 
 
-def test_what_a_gpu_does_not_do_is_refused_before_anything_is_compiled(card):
+def test_what_a_gpu_does_not_do_is_refused_before_anything_is_compiled(gpu):
     with pytest.raises(NotImplementedError, match="no batches of 2 out of 4") as e:
         AtariVec("pong", 4, device="cuda", batch_size=2)
     assert "device='cpu'" in one_line(e)
@@ -166,7 +166,7 @@ def test_arguments_reach_the_vector_on_the_card(monkeypatch):
 
 
 def bare(n: int = 3, n_actions: int = 6) -> CudaVec:
-    """A vector without a card behind it, to ask what it refuses."""
+    """A vector without a GPU behind it, to ask what it refuses."""
     vec = object.__new__(CudaVec)
     vec._torch, vec.num_envs, vec._began, vec._sent = torch, n, True, False
     vec.continuous, vec._same_step, vec.resets_aside = False, False, False
@@ -308,7 +308,7 @@ def test_sticks_become_the_actions_that_the_cpu_makes_of_them(no_card):
     expected, strengths = from_stick(sticks, 0.5)
     assert vec.actions.tolist() == expected.tolist() and len(set(expected.tolist())) > 12
     assert np.array_equal(vec._tensors["strengths"].numpy(), strengths)
-    # the same rule in torch, for sticks that lie on a card
+    # the same rule in torch, for sticks that lie on a GPU
     chosen, radius = from_stick(torch.from_numpy(sticks), 0.5, torch, torch.from_numpy(STICK))
     assert (chosen.numpy() == expected).mean() > 0.98 and np.array_equal(radius.numpy(), strengths)
     with pytest.raises(ValueError, match=r"shape \(200, 3\), got \(200,\)"):
@@ -444,7 +444,7 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")
 def test_everything_compiles_without_a_card(monkeypatch):
-    """Takes a minute or two. The current card is only asked for its capability, so an answer is all it takes."""
+    """Takes a minute or two. The current GPU is only asked for its capability, so an answer is all it takes."""
     with build._row_stack():
         dispatcher = importlib.import_module("numba.cuda.dispatcher")
     monkeypatch.setattr(dispatcher, "get_current_device", lambda: SimpleNamespace(compute_capability=(9, 0)))

@@ -13,7 +13,7 @@ import pytest
 from dqnitro.atari.compare_with_ale import CheckResult, check, check_game
 from dqnitro.atari.games import game_table
 
-FRAMES = 300
+FRAMES = 200
 
 
 @pytest.mark.parametrize("name", sorted(game_table.GAMES))
@@ -42,6 +42,7 @@ def test_check_notices_a_difference(monkeypatch):
     assert isinstance(result, CheckResult)
 
 
+@pytest.mark.long
 def test_random_roms_of_every_type_stay_inside_their_arrays():
     """With bounds checks compiled in, which needs a process (and a compiler's cache) of its own."""
     cache = Path(tempfile.gettempdir()) / "dqnitro-bounds-checked"

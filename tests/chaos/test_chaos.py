@@ -18,6 +18,7 @@ def chaos(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="every fault is made in a forked child: run it on Linux or macOS")
+@pytest.mark.long
 def test_some_hundred_faults_of_all_kinds_cost_nothing():
     out = chaos("--short")
     assert out.returncode == 0, out.stdout + out.stderr

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 import pytest
 
 QUICK = ["--game", "CartPole-v1", "--rounds", "1", "--seconds", "0.002"]
 
 
-def run(*args: str, cwd: pathlib.Path) -> tuple[int, str, str]:
-    """The real command line, in a process of its own."""
-    p = subprocess.run(
-        [sys.executable, "-m", "dqnitro", *args], cwd=cwd, env=os.environ | {"NO_COLOR": "1"}, text=True,
-        capture_output=True, timeout=120, check=False
-    )  # fmt: skip
-    return p.returncode, p.stdout, p.stderr
-
-
-def test_bench_prints_a_table_and_a_verdict_and_keeps_the_result(tmp_path):
-    code, out, err = run("bench", "device", *QUICK, "--out", "deep/r.json", "--log-every", "0.001", cwd=tmp_path)
+def test_bench_prints_a_table_and_a_verdict_and_keeps_the_result(tmp_path, call):
+    code, out, err = call("bench", "device", *QUICK, "--out", "deep/r.json", "--log-every", "0.001")
     assert code == 0, err
     assert "CPU, batch 512" in out and "\n\n" in out and "observations" in out.splitlines()[-1]
     assert "preparing 1 of " in err and "round 1 of 1: CPU, batch " in err and "\x1b" not in out
@@ -44,9 +31,9 @@ def test_bench_prints_a_table_and_a_verdict_and_keeps_the_result(tmp_path):
     } <= kept.keys()
 
 
-def test_profile_writes_a_trace_and_says_what_to_try(tmp_path):
+def test_profile_writes_a_trace_and_says_what_to_try(tmp_path, call):
     args = ["CartPole-v1", "--steps", "20", "--first-fill-steps", "70", "--trace", "t.json", "--out", "p.json"]
-    code, out, err = run("profile", *args, cwd=tmp_path)
+    code, out, err = call("profile", *args)
     assert code == 0, err
     where, *lines = err.splitlines()
     assert where.startswith("measuring on the ")

@@ -1,21 +1,17 @@
-"""`dqnitro games` in a process of its own."""
+"""`dqnitro games`: the list, the comparison with ale-py, its exit codes."""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from collections.abc import Callable
 
 import pytest
 
-
-def run(*args: str) -> tuple[int, str, str]:
-    p = subprocess.run([sys.executable, "-m", "dqnitro", "games", *args], capture_output=True, text=True, timeout=300)
-    return p.returncode, p.stdout, p.stderr
+Call = Callable[..., tuple[int, str, str]]
 
 
-def test_the_list_names_every_game() -> None:
-    code, out, _ = run("--json")
+def test_the_list_names_every_game(call: Call) -> None:
+    code, out, _ = call("games", "--json")
     rows = json.loads(out)
     assert code == 0
     assert len(rows) == 104
@@ -24,8 +20,8 @@ def test_the_list_names_every_game() -> None:
     assert (pong["cartridge"], pong["height"], pong["actions"]) == ("2K", 210, 6)
 
 
-def test_check_compares_with_ale() -> None:
-    code, out, _ = run("--check", "--games", "pong,Breakout", "--frames", "60", "--json")
+def test_check_compares_with_ale(call: Call) -> None:
+    code, out, _ = call("games", "--check", "--games", "pong,Breakout", "--frames", "60", "--json")
     result = json.loads(out)
     assert code == 0
     assert result["different"] == 0
@@ -48,8 +44,8 @@ def test_a_difference_makes_the_exit_code_1(
 
 
 @pytest.mark.parametrize(("args", "says"), [(["--games", "pnog"], "pong"), (["--frames", "0"], "--frames")])
-def test_bad_input_is_one_line(args: list[str], says: str) -> None:
-    code, out, err = run(*args)
+def test_bad_input_is_one_line(args: list[str], says: str, call: Call) -> None:
+    code, out, err = call("games", *args)
     assert code == 2
     assert says in err
     assert not out

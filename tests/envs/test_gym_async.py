@@ -28,15 +28,15 @@ def test_every_environment_has_a_process_of_its_own() -> None:
 def test_workers_play_from_send_on() -> None:
     envs = make_envs(Config(env_id="breakout", envs="gym-async", n_envs=1, frame_skip=400))
     envs.reset()
-    envs.send(np.zeros(1, np.int64))
-    time.sleep(1.0)
-    start = time.perf_counter()
-    envs.recv()
-    waited = time.perf_counter() - start
     start = time.perf_counter()
     envs.send(np.zeros(1, np.int64))
     envs.recv()
-    assert waited < (time.perf_counter() - start) / 2
+    whole = time.perf_counter() - start
+    envs.send(np.zeros(1, np.int64))
+    time.sleep(1.0 + 2 * whole)  # a busy machine has busy workers
+    start = time.perf_counter()
+    envs.recv()
+    assert time.perf_counter() - start < whole / 2
     envs.close()
 
 
@@ -66,14 +66,20 @@ def test_an_exception_in_the_same_process_is_the_users_own() -> None:
         envs.close()
 
 
+def children() -> set[int]:
+    """All processes below this one; some may be of other tests, such as the tracker of multiprocessing."""
+    return {p.pid for p in psutil.Process().children(recursive=True)}
+
+
 def test_a_killed_worker_is_named() -> None:
+    others = children()
     envs = make_envs(Config(env_id="TinyDies-v0", envs="gym-async", n_envs=3))
     envs.reset()
     envs.send(np.array([0, 1, 0]))
     with pytest.raises(EnvCrashed, match=r"environment 1 \(exit code -9\)"):
         envs.recv()
     envs.close()
-    assert not psutil.Process().children(recursive=True)
+    assert not children() - others
 
 
 SCRIPT = """
@@ -94,6 +100,9 @@ finally:
 """
 
 
+PATIENCE_S = 300.0  # on a machine with much else to do
+
+
 def start() -> tuple[subprocess.Popen[str], list[int]]:
     child = subprocess.Popen(
         [sys.executable, "-c", SCRIPT],
@@ -106,8 +115,8 @@ def start() -> tuple[subprocess.Popen[str], list[int]]:
     return child, [int(pid) for pid in child.stdout.readline().split()]
 
 
-def gone(pids: list[int], within_s: float) -> bool:
-    deadline = time.monotonic() + within_s
+def gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie" for pid in pids):
             return True
@@ -125,9 +134,9 @@ def test_no_worker_outlives_the_run(how: signal.Signals) -> None:
             os.killpg(child.pid, how)  # as a terminal does: to everybody
         else:
             child.kill()
-        code = child.wait(timeout=15)
+        code = child.wait(timeout=PATIENCE_S)
         assert code == (130 if how == signal.SIGINT else -9)
-        assert gone(workers, within_s=10)
+        assert gone(workers)
     finally:
         for pid in workers:
             if psutil.pid_exists(pid):
@@ -135,10 +144,11 @@ def test_no_worker_outlives_the_run(how: signal.Signals) -> None:
 
 
 def test_ctrl_c_does_not_reach_the_workers_so_the_run_can_finish_its_step() -> None:
+    others = children()
     envs = make_envs(Config(env_id="CartPole-v1", envs="gym-async", n_envs=2))
     envs.reset()
-    for worker in psutil.Process().children():
-        worker.send_signal(signal.SIGINT)
+    for pid in children() - others:
+        os.kill(pid, signal.SIGINT)
     time.sleep(0.1)
     for _ in range(3):
         envs.send(np.zeros(2, np.int64))

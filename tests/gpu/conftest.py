@@ -1,4 +1,4 @@
-"""Tests that need a card: `make test-gpu`. Anywhere else they are skipped, with the reason."""
+"""Tests that need a GPU: `make test-gpu`. Anywhere else they are skipped, with the reason."""
 
 import importlib.util
 
@@ -8,7 +8,7 @@ from dqnitro.atari.cuda import build
 
 
 @pytest.fixture(autouse=True)
-def card() -> None:
+def needs_a_gpu() -> None:
     try:
         build.require()
     except build.CudaUnavailable as error:

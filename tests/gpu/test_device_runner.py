@@ -1,4 +1,4 @@
-"""The device runner on a card: counted, resumed, recorded, and without a wait that nobody asked for."""
+"""The device runner on a GPU: counted, resumed, recorded, and without needless waits."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_own_kernels_play_and_learn_what_the_plain_learner_does(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     seen, agents, first = [], [], None
     for changes in ({**OWN, "wrappers": ("no-grad", "fused-adam", "bfloat16")}, OWN):
-        agent, _, run = start(config(**changes))  # seeds the card's random numbers
+        agent, _, run = start(config(**changes))  # seeds the GPU's random numbers
         first = copy.deepcopy(agent.learner.online)
         agents.append(agent)
         seen.append(numbers(run, 10))

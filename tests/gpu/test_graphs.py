@@ -1,4 +1,4 @@
-"""The rung `cuda-graphs` on a card: recorded, replayed, and learning what the plain learner learns."""
+"""The rung `cuda-graphs` on a GPU: recorded, replayed, and learning what the plain learner learns."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_recorded_updates_learn_the_same(wrappers, monkeypatch):
     x = torch.from_numpy(obs).cuda()
     first = learners(*wrappers)[0].online(x).float()
     a, b = (learner.online(x).float() for learner in (plain, recorded))
-    # The recorded optimiser works out its bias correction on the card. Twenty steps of 1e-4 may differ by that much in
+    # The recorded optimiser works out its bias correction on the GPU. Twenty steps of 1e-4 may differ by that much in
     # a weight.
     assert (a - b).abs().max() <= tolerance < (a - first).abs().max() / 2, "and both have learned more than that"
 

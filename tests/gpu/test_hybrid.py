@@ -1,4 +1,4 @@
-"""The hybrid runner on a card, its environments in two parts that take turns."""
+"""The hybrid runner on a GPU, its environments in two groups that alternate."""
 
 import copy
 import itertools

@@ -1,4 +1,4 @@
-"""Kernels of our own on a card: the checks that run without one, in bfloat16, and whole runs beside the plain
+"""Kernels of our own on a GPU: the checks that run without one, in bfloat16, and whole runs beside the plain
 learner's.
 """
 

@@ -1,4 +1,4 @@
-"""Fresh games with the network on the card."""
+"""Fresh games with the network on the GPU."""
 
 import numpy as np
 import pytest

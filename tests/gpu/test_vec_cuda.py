@@ -1,4 +1,4 @@
-"""The console on a card beside its twin on the CPU: every byte of every result."""
+"""The console on a GPU compared with the one on the CPU: every byte of every result."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_how_machines_share_a_warp_changes_nothing(machines_per_warp):
 @pytest.mark.parametrize("game", ["pong", "seaquest", "breakout"])
 def test_new_games_in_the_same_step_equal_the_cpu(game):
     """But for `final_obs`, which the CPU leaves out of steps without an end: looking whether there is one would wait
-    for the card.
+    for the GPU.
     """
     options = {"autoreset_mode": "SameStep", "max_num_frames_per_episode": 90, "episodic_life": True}
     theirs, ours = AtariVec(game, 5, **options), AtariVec(game, 5, device="cuda", **options)

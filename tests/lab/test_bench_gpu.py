@@ -1,4 +1,4 @@
-"""`bench gpu` without a card: reasons instead of figures; and its arithmetic, on stand-ins that a CPU can run."""
+"""`bench gpu` without a GPU: reasons instead of figures; and its arithmetic, on stand-ins that a CPU can run."""
 
 import itertools
 import json

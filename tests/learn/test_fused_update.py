@@ -1,4 +1,4 @@
-"""Kernels for a card, run without one: Triton's interpreter does what they say, in float32."""
+"""Kernels for a GPU, run without one: Triton's interpreter does what they say, in float32."""
 
 import importlib.util
 import os
@@ -12,6 +12,7 @@ CHECKS = Path(__file__).parents[1] / "own_kernels_checks.py"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed (the extra dev has it)")
+@pytest.mark.long
 def test_the_kernels_do_what_autograd_does():
     env = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, str(CHECKS)], env=env, capture_output=True, text=True)

@@ -11,6 +11,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu.handwritten_passes import DenseConvs, HandwrittenPasses, run_forward
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
+from fakes_player import in_threads
 
 fakes_envs.register()
 CATCH = Config(
@@ -123,8 +124,9 @@ def test_nothing_is_kept_of_a_pass_that_does_not_learn():
     assert len(tensors) == 3 + 2 + 2 and all(t.grad_fn is None for t in tensors)
 
 
-def test_a_run_in_two_processes_is_the_run_in_one():
+def test_a_run_with_a_player_is_the_run_without_one(monkeypatch):
     """The player's weights are views of memory that the trainer writes: copies made of them must not outlive a step."""
+    in_threads(monkeypatch)
     inline, apart = train(CATCH), train(CATCH.replace(runner="processes", slack_steps=0))
     assert inline.updates == apart.updates > 30
     pairs = zip(inline.agent.learner.online.parameters(), apart.agent.learner.online.parameters(), strict=True)

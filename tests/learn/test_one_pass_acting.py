@@ -18,6 +18,7 @@ from dqnitro.learn.transforms import wrap
 from dqnitro.run.inline import loop as ticks_of
 from dqnitro.run.inline import make_agent
 from dqnitro.session import train
+from fakes_player import in_threads
 
 fakes_envs.register()
 CATCH = Config(
@@ -196,7 +197,8 @@ def test_it_is_refused_where_actions_are_chosen_elsewhere():
         wrap(("compile", "one-pass-acting"), "cpu")
 
 
-def test_with_another_player_it_changes_nothing():
+def test_with_another_player_it_changes_nothing(monkeypatch):
+    in_threads(monkeypatch)
     config = CATCH.replace(max_steps=90, runner="processes")
     a, b = train(config), train(with_it(config))
     pairs = zip(a.agent.learner.online.parameters(), b.agent.learner.online.parameters(), strict=True)

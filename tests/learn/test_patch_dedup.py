@@ -13,6 +13,7 @@ from dqnitro.learn.cpu.handwritten_passes import Bf16Weights, DenseConvs, Handwr
 from dqnitro.learn.cpu.patch_dedup import ROWS, PassBuffers, PatchDedup, PatchNumbers, conv_shapes
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
+from fakes_player import in_threads
 
 fakes_envs.register()
 CATCH = Config(
@@ -209,7 +210,8 @@ def test_rows_of_products_are_rounded_up_and_what_is_beyond_counts_for_nothing()
 @pytest.mark.parametrize(
     "changes", [{}, {"double": True, "dueling": True, "n_step": 3, "prioritized": True, "categorical": True}]
 )
-def test_a_run_in_two_processes_is_the_run_in_one(changes):
+def test_a_run_with_a_player_is_the_run_without_one(changes, monkeypatch):
+    in_threads(monkeypatch)
     config = CATCH.replace(**changes)
     inline, apart = train(config), train(config.replace(runner="processes", slack_steps=0))
     assert inline.updates == apart.updates > 30

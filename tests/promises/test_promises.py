@@ -11,6 +11,7 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.ladder import RUNGS
 from dqnitro.session import train
+from fakes_player import in_threads
 
 UPDATES = 24
 # Adam turns the sign of a tiny gradient into a whole step, so rounding can change a parameter by up to
@@ -103,12 +104,14 @@ def same_kernels(monkeypatch):
     """cuDNN may sum gradients in any order and in TF32; the promise is only about the rung."""
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    in_threads(monkeypatch)  # tests/run/ has the real processes
 
 
 def kept(promise: str) -> list[Any]:
     """Rungs and the devices to test them on: the CPU, and a GPU for those that promise the same function there."""
     names = [r.name for r in RUNGS.values() if r.promise == promise]
-    on_cpu = [pytest.param(n, "cpu", id=n) for n in names if n not in ON_GPU]
+    long = {"compile": [pytest.mark.long]}  # half a minute of a C++ compiler
+    on_cpu = [pytest.param(n, "cpu", id=n, marks=long.get(n, [])) for n in names if n not in ON_GPU]
     on_gpu = [n for n in names if n in ON_GPU or promise != "learning"]
     return on_cpu + [pytest.param(n, "cuda", id=f"{n}-on-gpu", marks=pytest.mark.gpu) for n in on_gpu]
 

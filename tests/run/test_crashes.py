@@ -28,6 +28,7 @@ from fakes_player import in_threads
 
 fakes_envs.register()
 TESTS = pathlib.Path(__file__).resolve().parents[1]
+PATIENCE_S = 300.0  # what takes a second on an idle machine takes a minute on one with twenty other programs
 CATCH = Config(
     env_id="dqnitro_test/Catch-v0", envs="gym-async", n_envs=2, frame_stack=2, screen_size=36, hidden_units=16,
     batch_size=8,
@@ -36,11 +37,16 @@ CATCH = Config(
 )  # fmt: skip
 
 
-def shared_files() -> set[str]:
-    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+def named_memory(pids) -> set[str]:
+    """Files in /dev/shm that these processes have mapped, which would be left by one that is killed."""
+    found: set[str] = set()
+    for pid in pids if os.path.isdir("/dev/shm") else ():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found |= {m.path for m in psutil.Process(pid).memory_maps() if m.path.startswith("/dev/shm/")}
+    return {path for path in found if os.path.exists(path)}
 
 
-def gone(pids, within_s: float = 10.0) -> bool:
+def gone(pids, within_s: float = PATIENCE_S) -> bool:
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         if not any(psutil.pid_exists(p) and psutil.Process(p).status() != "zombie" for p in pids):
@@ -63,9 +69,9 @@ def players(pids) -> list[int]:
     return found
 
 
-def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inline_run(monkeypatch, capfd):
+def test_a_player_that_is_killed_is_missed_at_once_and_the_run_stays_the_inline_run(monkeypatch, capfd):
     """With environments that have processes of their own, which must not keep a dead player's pipe open."""
-    before, missed, threads = shared_files(), [], torch.get_num_threads()
+    before, missed, threads = named_memory([os.getpid()]), [], torch.get_num_threads()
     revive = remote.RemotePlayer._revive
     monkeypatch.setattr(
         remote.RemotePlayer, "_revive", lambda self, e: (missed.append(time.monotonic()), revive(self, e))
@@ -79,17 +85,17 @@ def test_a_player_that_is_killed_is_missed_within_2_s_and_the_run_stays_the_inli
         assert psutil.Process(victim).environ()["OMP_NUM_THREADS"] == "2", "before torch was imported there"
         workers = family(victim)
         assert len(workers) >= 2, "every environment has a process of its own"
-        assert shared_files() == before, "the memory has a name"
+        assert named_memory([os.getpid(), victim, *workers]) == before, "the memory has a name"
         os.kill(victim, signal.SIGKILL)
         killed = time.monotonic()
         for _ in range(20):
             next(ticks)
-        assert len(missed) == 1 and missed[0] - killed < 2.0
+        assert len(missed) == 1 and missed[0] - killed < watchdog.STOPPED_S, "it was not missed when it died"
         assert agent.envs.restarts == 1 and agent.envs.pid != victim and gone(workers)
         last = [agent.envs.pid, *family(agent.envs.pid)]
     finally:
         agent.close()
-    assert gone(last) and shared_files() == before and torch.get_num_threads() == threads
+    assert gone(last) and torch.get_num_threads() == threads
     assert (
         "the player process died (it ended with signal SIGKILL); starting it again (1 of 3)" in capfd.readouterr().err
     )
@@ -238,7 +244,7 @@ def running(tmp_path, *, max_steps: int, every: float, stuck: bool):
 
 
 def until(condition, process, everybody) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]
         everybody.update(family(process.pid))
@@ -247,16 +253,15 @@ def until(condition, process, everybody) -> None:
 
 
 def test_a_trainer_that_is_killed_takes_its_player_along_even_one_that_is_stuck(tmp_path, monkeypatch):
-    before, run = shared_files(), tmp_path / "run"
+    run = tmp_path / "run"
     # A checkpoint after every tick, so that there is one of a moment shortly before.
     with running(tmp_path, max_steps=100_000, every=1e-6, stuck=True) as (process, everybody):
         until((tmp_path / "stuck").exists, process, everybody)
         assert int(checkpoint.complete(run / "checkpoints")[-1].name) > 50
-        assert players(everybody)
+        assert players(everybody) and not named_memory([process.pid, *everybody])
         process.kill()
         process.wait()
-        assert gone(everybody, within_s=5)
-        assert shared_files() == before
+        assert gone(everybody)
     # And the run goes on as if nothing had happened.
     in_threads(monkeypatch)
     whole = train(Config(**SETTINGS, max_steps=300))
@@ -267,14 +272,14 @@ def test_a_trainer_that_is_killed_takes_its_player_along_even_one_that_is_stuck(
 
 
 def test_ctrl_c_reaches_everybody_and_only_the_trainer_answers(tmp_path):
-    before, metrics = shared_files(), tmp_path / "run" / "metrics.jsonl"
+    metrics = tmp_path / "run" / "metrics.jsonl"
     with running(tmp_path, max_steps=0, every=0.0, stuck=False) as (process, everybody):
         until(lambda: metrics.is_file() and metrics.stat().st_size > 0, process, everybody)
+        assert players(everybody) and not named_memory([process.pid, *everybody])
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 130 and "Traceback" not in err and "player" not in err, err
-        assert gone(everybody, within_s=5)
-    assert shared_files() == before
+        assert gone(everybody)
     assert checkpoint.load(tmp_path / "run")[1]["clock"]["steps"] > 0
 
 
@@ -282,7 +287,7 @@ def test_a_script_that_trains_at_its_top_level_is_told_about_the_guard(tmp_path)
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(settings=SETTINGS, max_steps=50, every=0.0, folder=str(tmp_path / "run")))
     environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
-    out = subprocess.run([sys.executable, str(script)], env=environ, text=True, capture_output=True, timeout=60)
+    out = subprocess.run([sys.executable, str(script)], env=environ, text=True, capture_output=True, timeout=PATIENCE_S)
     assert out.returncode == 1
     last = out.stderr.strip().splitlines()[-1]
     assert "could not start" in last and "if __name__ == '__main__':" in last

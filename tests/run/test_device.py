@@ -95,8 +95,8 @@ def ticks(a: DeviceAgent):
 
 
 def test_steps_games_and_updates_are_counted():
-    a = agent(config())
-    seen = list(itertools.islice(ticks(a), 40))
+    a = agent(config(batch_size=8))
+    seen = list(itertools.islice(ticks(a), 20))
     assert seen[-1].steps == a.player.played  # environments that were resetting did not step
     games = [end for tick in seen for end in tick.ends]
     assert games and all(end.steps == GAME and -GAME <= end.score <= GAME for end in games)
@@ -106,11 +106,14 @@ def test_steps_games_and_updates_are_counted():
     assert seen[-1].updates == vector_steps * 8 // 4
 
 
+# as few updates as learn it: some 500
+QUICKLY = {"epsilon_decay_steps": 800, "steps_per_update": 8.0, "batch_size": 16, "learning_rate": 2e-3}
+
+
 def test_it_learns():
-    a = agent(config(epsilon_decay_steps=1_500))
-    run = ticks(a)
-    early = [end.score for tick in itertools.islice(run, 6) for end in tick.ends]
-    late = [end.score for tick in itertools.islice(run, 60) for end in tick.ends][-40:]
+    run = ticks(agent(config(**QUICKLY)))
+    early = [end.score for tick in itertools.islice(run, 4) for end in tick.ends]
+    late = [end.score for tick in itertools.islice(run, 34) for end in tick.ends][-40:]
     assert sum(early) / len(early) < 3
     assert sum(late) / len(late) > 5
 
@@ -119,9 +122,8 @@ STRONG = {"munchausen": True, "quantiles": 8, "dueling": True, "network": "impal
 
 
 def test_it_learns_with_quantiles_munchausen_targets_and_priorities():
-    changes = STRONG | {"prioritized": True, "network": "small", "batch_size": 16}
-    a = agent(config(epsilon_decay_steps=1_000, **changes))
-    late = [end.score for tick in itertools.islice(ticks(a), 40) for end in tick.ends][-40:]
+    a = agent(config(**STRONG | QUICKLY | {"prioritized": True, "network": "small"}))
+    late = [end.score for tick in itertools.islice(ticks(a), 38) for end in tick.ends][-40:]
     assert sum(late) / len(late) > 4  # at random it is 0, at best 6
 
 
@@ -196,9 +198,9 @@ def test_a_saved_optimiser_goes_into_the_tensors_that_are_there():
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"env_id": "CartPole-v1"}, "plays Atari games"),
+        ({"env_id": "CartPole-v1"}, "only plays Atari games"),
         ({"act_device": "cpu"}, "acts where it learns"),
-        ({"resize": "linear", "envs": "wrappers"}, "by area"),
+        ({"resize": "linear", "envs": "wrappers"}, "resize area only"),
     ],
     ids=str,
 )

@@ -105,7 +105,7 @@ def run_command(name: str, rest: list[str]) -> int:
         if (problem := storage_error(e, e.filename or "the output")) is None:
             if e.filename is None:
                 raise
-            # A path that somebody got wrong: a file where a folder must be, a name that is too long, no permission.
+            # A wrong path: a file where a folder must be, a name that is too long, no permission.
             problem = UserError(f"cannot use {short(e.filename)} ({e.strerror})", "check the path and its permissions")
         print(f"dqnitro {name}: {problem}", file=sys.stderr)
         return problem.exit_code

@@ -17,7 +17,7 @@ Examples
   dqnitro export runs/pong-auto-s1-... --out pong-agent
   dqnitro export runs/pong-auto-s1-... --out pong-agent --games 100 --envs ale
   dqnitro export pong --out pong-agent                     the agent that comes with the package
-  dqnitro export runs/pong-auto-s1-... --out pong-agent --push somebody/dqn-pong
+  dqnitro export runs/pong-auto-s1-... --out pong-agent --push NAME/dqn-pong
   dqnitro play pong-agent --watch
 
 Exit codes: 0 done, 2 bad input.

@@ -20,7 +20,7 @@ Examples
   dqnitro ladder breakout --rungs frame-replay,console,bfloat16
   dqnitro ladder --minutes 30 --rounds 40          narrower intervals
   dqnitro ladder --solved runs/pong-baseline-s1-.. time to solve, from runs that solved the game
-  dqnitro ladder --solve --minutes 9               times to solve of the notes' rows; again: goes on
+  dqnitro ladder --solve --minutes 9               times to solve, row by row of the notes; continues if repeated
   dqnitro ladder --json --out results/ladder-2-cores.json
 
 All rungs take a turn in every round, so a machine that slows down slows all of them. FPS is steps (decisions) per

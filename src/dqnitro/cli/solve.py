@@ -19,7 +19,9 @@ COLUMNS = (
 
 def add_flags(p: Any) -> None:
     p.add_argument("--solve", action="store_true", help="measure times to solve, row by row of the notes, in steps")
-    p.add_argument("--seeds", type=count(1, 1000), default=3, metavar="N", help="with --solve: seeds per row (3)")
+    p.add_argument(
+        "--seeds", type=count(1, 1000), default=3, metavar="N", help="with --solve: seeds per row (default: 3)"
+    )
     p.add_argument("--rows", metavar="A,B", help="with --solve: only these rows (default: all of the notes)")
     p.add_argument(
         "--whole", metavar="A,B", default="auto",

@@ -33,7 +33,7 @@ Examples
   dqnitro train --resume runs/pong-auto-s1-...         continue from the last checkpoint
   dqnitro train pong --seeds 8                         seeds 1 to 8: medians, ranges, intervals
   dqnitro train --resume runs/pong-auto-s1-8-...       finish the seeds that are not done
-  nohup dqnitro train pong > pong.log 2>&1 &           elsewhere than on a terminal: a line a minute
+  nohup dqnitro train pong > pong.log 2>&1 &           without a terminal: one line a minute
   dqnitro train pong --json-lines --log-every 5 | ...  for machines: a JSON object every 5 s
   dqnitro train pong --seeds 32 --on auto              the seeds over the Ray cluster of this machine
   dqnitro train pong --runner cluster --players 8 --on auto   one run, played on all nodes

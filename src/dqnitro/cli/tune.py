@@ -29,7 +29,7 @@ Examples
   dqnitro tune --dry-run --json      measure and show, but keep nothing
   dqnitro tune --forget              forget what was found on this machine
 
-Measured are each exact or close rung, torch threads, console threads and the runner. On a GPU that includes device and
+It measures each exact or close rung, torch threads, console threads and the runner. On a GPU that includes device and
 hybrid, with and without groups of environments; they are `alike`: the same experiment with other random numbers. More
 environments, more steps per update and larger batches change learning: they are measured for comparison, never chosen.
 A change is chosen only if its whole 95% interval is faster, and all chosen changes are measured again together. The

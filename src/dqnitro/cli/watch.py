@@ -1,4 +1,4 @@
-"""`dqnitro watch`: the page of a run that is still going on, on this machine only."""
+"""`dqnitro watch`: the page of a run that is still training, served on this machine only."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
         "--port", type=count(0, 65535), default=8050, metavar="N", help="port on 127.0.0.1 (default: 8050; 0: any)"
     )
     p.add_argument("--no-game", action="store_true", help="do not play games with the newest weights")
-    p.add_argument("--trust", action="store_true", help="the run's environment may import the module that it names")
+    p.add_argument("--trust", action="store_true", help="import the module of the run's environment (module:Id)")
     args = p.parse(argv)
     from dqnitro.store.read_run import read_run
 

@@ -16,7 +16,7 @@ ANSWER_S = 5.0  # for a TCP connection; Ray itself would try for half a minute
 STORE_BYTES = 256 << 20  # of the object store of a cluster that is started here: weights and chunks, not datasets
 
 
-ADDRESS = "DQNITRO_CLUSTER"  # an environment variable: where a run is played is no setting of it
+ADDRESS = "DQNITRO_CLUSTER"  # an environment variable, because where a run is played is not one of its settings
 
 
 def chosen_address() -> str:

@@ -26,7 +26,7 @@ PATIENCE_S = 60.0  # for saving, before what was told to stop is killed
 LOCK_S = 300.0  # for a lost process of the same run, which may not know yet that its node is cut off
 LOOK_S = 0.25
 STOPPED = (129, 130, 143)  # exit codes of a run that a signal stopped, after it had saved
-LOST, LOST_WITHIN_S = 3, 120.0  # so many losses, each so soon after a start: then it is no accident
+LOST, LOST_WITHIN_S = 3, 120.0  # this many losses, each this soon after a start, are not accidents
 
 
 class Order(NamedTuple):

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from dqnitro.errors import ConfigError, StorageError
 
-# What a device or a quota does to any file, as opposed to a path that somebody got wrong.
+# What a device or a quota does to any file, as opposed to a wrong path.
 STORAGE_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 

@@ -73,7 +73,7 @@ class _Nudge:
 class Signals:
     """Remembers the first signal, which the loop checks after each tick. A second one ends the process.
 
-    There is one at a time: whoever installs another inside gets the one that is there.
+    There is one at a time: installing another inside it gives the one that is there.
     """
 
     _current: Signals | None = None

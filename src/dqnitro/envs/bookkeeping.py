@@ -166,7 +166,7 @@ class Games:
         if len(wrong):
             self._obs = None
             raise CheckpointError(
-                f"environment {wrong[0]} did not replay its saved game: another picture after {steps[wrong[0]]} steps",
+                f"environment {wrong[0]} did not replay its saved game: it differs after {steps[wrong[0]]} steps",
                 "an environment must depend on nothing but the seed of reset and the actions; versions may differ too",
             )
         width = max(self._played.shape[1], int(steps.max()))

@@ -59,7 +59,7 @@ def in_processes(c: Config) -> Config:
 
 
 def _on_gpu(c: Config, runner: str, n_envs: int, batch: int) -> Config:
-    """A GPU runner with so many consoles and so large a batch, and the same samples per step."""
+    """A GPU runner with this number of consoles, this batch size, and the same samples per step."""
     return c.replace(
         runner=runner,
         n_envs=n_envs,

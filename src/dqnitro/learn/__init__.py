@@ -1,0 +1,1 @@
+"""Learning: the learner, and the transforms of its update. cpu/ and gpu/ hold what makes it fast there."""

@@ -69,7 +69,7 @@ def find_loss(config: Config) -> str | Callable[[Tensor, Tensor], Tensor]:
     if not own.is_own("loss", config.loss):
         return config.loss
     if config.categorical or config.quantiles:
-        raise ConfigError(f"loss {config.loss} is of values; this run learns a distribution", "switch that off")
+        raise ConfigError(f"loss {config.loss} compares values, but this run learns a distribution", "switch that off")
     loss = own.find("loss", config.loss)
     value = torch.zeros(3, requires_grad=True)
     each = loss(value, torch.ones(3))

@@ -53,7 +53,7 @@ class RingUpdate(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Something else than an update has changed the networks."""
+        """Something other than an update has changed the networks."""
         ...
 
 

@@ -119,7 +119,7 @@ def resume(
 
     Limits may change: `resume("runs/mine", max_steps=20_000)`. An environment, network, loss, optimiser or replay that
     was passed as an object without an importable name has to be passed again. `trust`: run the code that the files
-    name (an environment `module:Id`, a network `module:function`), which may be somebody else's.
+    name (an environment `module:Id`, a network `module:function`), which may be another person's.
     """
     path = pathlib.Path(run_dir)
     config = load_config(path) if path.is_dir() else None

@@ -214,7 +214,7 @@ class FrameReplay:
                   "age": (0, self._stack - 1)}  # fmt: skip
         columns = {name: saved(state, name, getattr(self, f"_{name}")[:used], *limits[name]) for name in limits}
         if used > 1 and (columns["flags"] == TRUNCATED).all():
-            raise ValueError("every game was cut off after no step")
+            raise ValueError("every game was truncated before its first step")
         truncated = saved(state, "truncated", self._truncated)
         there.copy_(torch.from_numpy(frames))
         for name, column in columns.items():

@@ -255,7 +255,7 @@ def axis_switch(axes: Mapping[str, str], name: str = "x-axis") -> Html:
 
 
 def document(title: str, header: Html, sections: Sequence[Html], footer: Html, refresh_s: float = 0.0) -> str:
-    """The whole file. With `refresh_s` it fetches itself again, from where it came, every so many seconds."""
+    """The whole file. With `refresh_s` it fetches itself again, from where it came, after that many seconds."""
     css, script = style(), program()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     policy = (

@@ -48,7 +48,7 @@ class Film:
 def render_run(run: Run, path: pathlib.Path, film: Film | None = None, refresh_s: float = 0.0) -> str:
     """The page as it will stand at `path` (a long video is linked relative to it).
 
-    With `refresh_s` it asks its server for a newer one every so many seconds.
+    With `refresh_s` it asks its server for a newer one after that many seconds.
     """
     sections = [_curves(run), _speed(run), _fresh_games(run), _settings(run), _origin(run)]
     title = f"{game_name(run.env_id)} · {run.recipe} · DQNitro"

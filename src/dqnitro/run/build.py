@@ -21,7 +21,7 @@ def resolve_device(name: str, option: str = "--device") -> str:
             f"use {option} cpu, or `dqnitro env` to see why",
         )
     if name.startswith("cuda:") and name[5:] not in (names := [str(i) for i in range(torch.cuda.device_count())]):
-        raise ConfigError(f"{option} {name}: there is no such GPU", f"their numbers are {', '.join(names)}")
+        raise ConfigError(f"{option} {name}: no such GPU", f"the GPUs here have the numbers {', '.join(names)}")
     return name
 
 

@@ -90,7 +90,7 @@ class InlineAgent:
 
 
 def played(play: Callable[..., Any], *args: Any) -> Any:
-    """What environments do. An exception of theirs is told as such."""
+    """Call the environments; an exception of theirs becomes `EnvFailed`."""
     try:
         return play(*args)
     except Exception as e:
@@ -100,7 +100,7 @@ def played(play: Callable[..., Any], *args: Any) -> Any:
 def choose_actions(
     rng: np.random.Generator, epsilon: float, pending: np.ndarray, n_actions: int, greedy: Callable[[], np.ndarray]
 ) -> np.ndarray:
-    """Epsilon-greedy, one coin per environment that really decides. The network is asked only if somebody is greedy."""
+    """Epsilon-greedy, one coin per environment that really decides. The network is asked only if one is greedy."""
     actions = np.zeros(len(pending), np.int64)
     deciding = np.flatnonzero(~pending)
     explore = rng.random(len(deciding)) < epsilon
@@ -195,7 +195,7 @@ def loop(agent: InlineAgent) -> Iterator[Tick]:
 def make_agent(config: Config, envs: Envs | None = None) -> InlineAgent:
     """Build everything a config asks for, ready for its first step. Compiling happens here, before any clock runs.
 
-    `envs` are the config's environments where somebody else plays them; they are closed if the rest cannot be built.
+    `envs` are the config's environments if another process plays them; they are closed if the rest cannot be built.
     """
     from dqnitro.envs import make_envs
     from dqnitro.replay import make_replay

@@ -230,7 +230,7 @@ def load_weights(path: pathlib.Path) -> dict[str, Tensor]:
     try:
         with safe_open(path, "pt") as file:
             facts = dict(file.metadata() or {})
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (SafetensorError, OSError, ValueError, RuntimeError, MemoryError) as e:
         raise CheckpointError(f"{path} is damaged ({' '.join(str(e).split())[:200]})") from e
     checksum = facts.pop("blake2b", None)

@@ -45,7 +45,7 @@ def _check_tally(tally: Mapping[str, Any]) -> None:
     _number(tally, "wall_s")
     _whole(tally, "games")
     if not isinstance(tally["scores"], list):
-        raise ValueError("scores is no list")
+        raise ValueError("scores is not a list")
     for score in tally["scores"]:
         _real({"score": score}, "score")
     for name in ("avg_reward", "avg_loss"):

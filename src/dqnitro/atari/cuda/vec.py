@@ -105,7 +105,7 @@ class CudaVec(VectorEnv):
         self.autoreset_mode = AutoresetMode(chosen.autoreset_mode)
         self._same_step = chosen.same_step
         if self._same_step and resets_aside:
-            raise ValueError("games that begin aside are not there in the same step. hint: leave out one of them")
+            raise ValueError("resets_aside cannot be used with autoreset_mode SAME_STEP. hint: leave out one of them")
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         number = int(device.partition(":")[2]) if ":" in device else None
         torch = self._torch = require(number)

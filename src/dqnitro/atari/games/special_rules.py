@@ -316,7 +316,7 @@ def miniature_golf(r, g):
 
 @compiled
 def klax_full(r):
-    """Is none of the 25 cells empty?"""
+    """Are all 25 cells full?"""
     for k in range(0x33, 0x4C):
         cell = r[k]
         if cell == 0 or cell == 2 or cell == 6 or cell == 10 or cell == 14:

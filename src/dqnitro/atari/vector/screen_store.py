@@ -1,4 +1,4 @@
-"""Consoles that keep their screens, and little else.
+"""Compressed screens, for games whose frames may stay unfinished across steps.
 
 In a few games a frame may be left unfinished and go on later, over what an older one left, so a console's two screens
 must outlast a batch: 67 KB. Such a console keeps nothing that can be worked out:

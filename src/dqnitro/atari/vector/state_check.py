@@ -1,5 +1,5 @@
-"""What a saved state may hold. Compiled code does not check its indices, so a state that was damaged, or made by
-somebody, is checked here before it is used: it is refused with a ValueError and can never end the process.
+"""What a saved state may hold. Compiled code does not check its indices, so a state, which may be damaged or
+made by hand, is checked here before it is used: it is refused with a ValueError and can never end the process.
 
 Numbers that are only added and compared may have any size that cannot overflow; those that choose a place in an array,
 or how often something is repeated, have exact bounds.

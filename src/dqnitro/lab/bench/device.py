@@ -24,11 +24,11 @@ def bench(o: Options) -> dict[str, Any]:
         return forward_step(build_network(config, spec).to(device), obs)
 
     def there_and_back(batch: int) -> Step:
-        on_card, host = build_network(config, spec).to(gpu()), observations(spec, batch)
+        on_gpu, host = build_network(config, spec).to(gpu()), observations(spec, batch)
 
         def step() -> float:
             with torch.no_grad():
-                on_card(torch.from_numpy(host).to("cuda")).squeeze(-1).argmax(1).cpu()  # .cpu() waits for the GPU
+                on_gpu(torch.from_numpy(host).to("cuda")).squeeze(-1).argmax(1).cpu()  # .cpu() waits for the GPU
             return float(batch)
 
         return step

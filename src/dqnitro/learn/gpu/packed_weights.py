@@ -160,7 +160,7 @@ class Masters:
 
     @torch.no_grad()
     def pack(self, network: ConvNetwork, copy: Packed) -> None:
-        """The copy anew, after something else than the kernels has changed the network."""
+        """Pack the copy again, after something other than the kernels has changed the network."""
         for name, p in _small(network).items():
             to = copy.first if name == "first" else copy.flat[self.at[name]]
             to.copy_(packed_order(name, p) if name in CONVOLUTIONS else p.reshape(-1))

@@ -211,8 +211,8 @@ def adam_hidden(
     p, m, v, g, packed, step, lr, eps,
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Adam on the hidden layer, and its packed weights anew: some inputs of one unit. torch orders inputs by channel,
-    we by position.
+    """Adam on the hidden layer, which also packs its weights again: some inputs of one unit. torch orders inputs by
+    channel, we by position.
     """
     c, s = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS), tl.arange(0, 64)
     ours = tl.program_id(0) * 3136 + s[:, None] * 64 + c[None, :]  # (position, channel)

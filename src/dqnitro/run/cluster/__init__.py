@@ -35,7 +35,7 @@ def ray_hosts(config: Config) -> Hosts:
 
 
 def cpus_each(cpus: Sequence[float], players: int) -> float:
-    """The largest share of a CPU (1, 1/2, 1/3, ...) with which all players find room on nodes with so many CPUs."""
+    """The largest share of a CPU (1, 1/2, 1/3, ...) with which all players find room on nodes with these CPUs."""
     for sharing in range(1, MOST_ON_A_CPU + 1):
         if sum(int(n * sharing) for n in cpus) >= players:
             return int(10_000 / sharing) / 10_000  # what Ray counts in

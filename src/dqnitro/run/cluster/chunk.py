@@ -23,7 +23,7 @@ class Chunk(NamedTuple):
     terminated: np.ndarray  # bool (T, m), as the next three
     truncated: np.ndarray
     reset: np.ndarray
-    ended: np.ndarray  # a game ended here, with this score after so many steps
+    ended: np.ndarray  # a game ended here; its score and its number of steps follow
     score: np.ndarray  # float64 (T, m)
     game_steps: np.ndarray  # int64 (T, m)
     frames: np.ndarray  # the newest frame of each observation, or all of it where nothing is stacked

@@ -29,8 +29,8 @@ from dqnitro.run.processes.spawn import own_pieces
 
 BIRTH_S = 600.0  # for a player's first start: its node may have to compile the console
 REBIRTH_S = 60.0  # for one in the place of another, which then plays some hundred vector steps again
-CHUNK_S, CHUNK_TIMES = 3.0, 10.0  # how long a chunk may take: so many seconds, or so many times the slowest yet
-RESTARTS, RESTARTS_CHUNKS = 3, 100  # so many of one player within so many chunks: then it is no accident
+CHUNK_S, CHUNK_TIMES = 3.0, 10.0  # how long a chunk may take: seconds, or times the slowest yet
+RESTARTS, RESTARTS_CHUNKS = 3, 100  # more of one player within this many chunks are not accidents
 STATE_VECTOR_STEPS = 256  # a replaced player plays at most about this many vector steps again
 
 
@@ -159,7 +159,7 @@ class Crew:
         return (joined(list(parts)) for parts in zip(*sources, strict=True))
 
     def fetch(self, place: Place) -> None:
-        """The next chunk of a player, from whoever plays it in the end."""
+        """Get the next chunk of a player, from the process that finally plays it."""
         try:
             played = self._hosts.get(place.answers[0], max(CHUNK_S, CHUNK_TIMES * self._slowest))
         except Lost as e:

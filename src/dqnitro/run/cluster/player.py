@@ -1,7 +1,7 @@
 """A player: some of the run's environments, a copy of the network, and a random generator of its own.
 
 A chunk is a function of three things: where the player was, the weights and epsilon. Nothing else enters, no clock and
-no other player, so anybody can play a chunk again and get the same bytes.
+no other player, so any process can play a chunk again and get the same bytes.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class GpuAgent(ABC):
         report[LOSS].copy_(losses[-1])
 
     def sizes(self, updates: int) -> list[int]:
-        """So many updates, as how many are drawn together."""
+        """How many of these updates are drawn together each time."""
         return [self.together] * (updates // self.together) + [1] * (updates % self.together)
 
     def sync_target(self) -> None:

@@ -255,14 +255,12 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
     from dqnitro.envs import env_kind
 
     if env_kind(config.env_id) != "atari":
-        raise ConfigError(f"runner device plays Atari games, {config.env_id} is not one", "use --runner inline")
+        raise ConfigError(f"runner device only plays Atari games, got {config.env_id}", "use --runner inline")
     config = config.replace(wrappers=for_graphs(config.wrappers))
     if config.act_device != "same":
         raise ConfigError(f"runner device acts where it learns, got act_device {config.act_device}", "leave it at same")
     if config.resize != "area":
-        raise ConfigError(
-            f"runner device shrinks pictures by area, got resize {config.resize!r}", "leave --resize at area"
-        )
+        raise ConfigError(f"runner device supports resize area only, got {config.resize!r}", "leave --resize at area")
     name = "cuda" if config.device in ("auto", "cpu") else config.device
     device = torch.device(name)
     try:

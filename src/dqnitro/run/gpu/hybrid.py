@@ -293,7 +293,7 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     from dqnitro.envs import env_kind
 
     if env_kind(config.env_id) == "vector":
-        raise ConfigError(f"runner hybrid stores frames, {config.env_id} shows none", "use --runner inline")
+        raise ConfigError(f"runner hybrid needs images, {config.env_id} has none", "use --runner inline")
     device = torch.device(resolve_device(config.device))
     if device.type == "cuda" and for_graphs(config.wrappers) != config.wrappers:
         raise ConfigError("runner hybrid needs the fused optimiser in its graph", "add --also fused-adam")

@@ -1,5 +1,5 @@
-"""Where the `hybrid` runner's work on the GPU runs: two streams and their CUDA graphs, or without a GPU nothing of the
-kind.
+"""Where the `hybrid` runner's work on the GPU runs: two streams and their CUDA graphs; without a GPU, plain
+calls.
 """
 
 from __future__ import annotations

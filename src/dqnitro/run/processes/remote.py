@@ -37,13 +37,13 @@ from dqnitro.run.processes.watchdog import Watchdog
 
 POLL_S = 0.25  # how often a trainer that waits looks whether the player lives
 CLOSE_S = 2.0  # what a player in the middle of a step gets to finish it
-RESTARTS, RESTARTS_TICKS = 3, 1_000  # so many within so many ticks: then it is no accident
+RESTARTS, RESTARTS_TICKS = 3, 1_000  # more within this many ticks are not accidents
 STATE_TICKS = 256  # a revived player plays at most about this many ticks again
 GUARD = "a script that trains at its top level needs `if __name__ == '__main__':` around the call"
 
 
 class _Gone(Exception):
-    """The player is no more."""
+    """The player has ended."""
 
     def __init__(self, why: str, trace: str = "", what: str = "died") -> None:
         super().__init__(why)
@@ -89,7 +89,7 @@ class RemotePlayer:
         return self._process.pid
 
     def _set_clocks(self, in_flight: int) -> None:
-        """Tick numbers begin anew with every start or resume; `in_flight` ticks are already played."""
+        """Tick numbers begin at 0 with every start or resume; `in_flight` ticks are already played."""
         self._next = 0  # the tick to take next
         self._done = self._permitted = in_flight  # ticks played; ticks that were allowed
         self._outstanding: deque[tuple[int, int, int]] = deque()  # permits not yet played
@@ -283,8 +283,8 @@ class RemotePlayer:
         if self._permitted > self._next + self._slack:
             return
         if learner.n_updates != self._version:
-            # At most `slack` other versions are still in use, by permits that are not played yet; this slot is none of
-            # them.
+            # At most `slack` other versions are still in use, by permits that are not played yet, and none of
+            # them uses this slot.
             self._slot, self._version = (self._slot + 1) % (self._slack + 1), learner.n_updates
             self._weights.write(self._slot, self._version, learner.online.parameters())
         while self._permitted <= self._next + self._slack:

@@ -1,7 +1,7 @@
 """What the two processes share: a ring of vector steps and a ring of weights, in memory that has no name.
 
 Nobody but the two processes can see the memory and the kernel frees it when they end, however they end: there is no
-file in /dev/shm to leak, and /dev/shm's size (64 MB in a container) is no limit. Neither ring has a lock. A slot is
+file in /dev/shm to leak, and /dev/shm's size (64 MB in a container) does not matter. Neither ring has a lock. A slot is
 written by one side and read by the other, and the messages that pass between them (`remote.py`) order the two: the
 trainer permits a step only when its slots are free, the player reports a step only when its slot is full.
 """

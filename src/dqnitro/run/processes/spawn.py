@@ -1,4 +1,4 @@
-"""What has to be seen to before a player can be born, and what its end is called."""
+"""What the player process needs before it can start, and how its end is described."""
 
 from __future__ import annotations
 
