@@ -23,7 +23,7 @@ pointers, what follows an unknown instruction, loops over lines), because the co
 each.
 
 When. Translating takes seconds of one core, so a game is translated when an environment has played it for a while, in a
-thread of its own; consoles notice at the border of two frames. A translated game is loaded from its file at once.
+process of its own; consoles notice at the border of two frames. A translated game is loaded from its file at once.
 
 The interpreter is the slow twin: `tests/atari/test_translate.py` compares every number of the state after every frame.
 """

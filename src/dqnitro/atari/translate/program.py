@@ -3,14 +3,17 @@
 
 A program is made once for a ROM, a machine and a version of the generator. A file that is damaged counts as missing;
 where no folder can be written, a program lives as long as its process. Making one takes seconds, so an environment asks
-for it when it has played for a while (`HOT_FRAMES`); a thread makes it meanwhile, and consoles use it from their next
-frame on. `DQNITRO_TRANSLATE=0` switches all of it off; `wait` makes programs before the first frame.
+for it when it has played for a while (`HOT_FRAMES`); another process (`child.py`) makes it meanwhile, and consoles use
+it from their next frame on. `DQNITRO_TRANSLATE=0` switches all of it off; `wait` makes programs before the first frame.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -99,6 +102,45 @@ def make(rom: Rom, most: int = MOST_INSTRUCTIONS) -> tuple[bytes, np.ndarray]:
     return machine.emit_object(module), entries
 
 
+def packed(code: bytes, entries: np.ndarray) -> bytes:
+    """A program as it is kept in a file."""
+    table = entries.tobytes()
+    return len(table).to_bytes(8, "little") + table + code
+
+
+def unpacked(content: bytes) -> Program:
+    size = int.from_bytes(content[:8], "little")
+    return Program(content[8 + size :], np.frombuffer(content[8 : 8 + size], np.int32))
+
+
+_CHILDREN: set[subprocess.Popen[bytes]] = set()
+
+
+@atexit.register
+def _end_children() -> None:
+    for child in list(_CHILDREN):
+        child.kill()
+
+
+def made_by_child(rom: Rom) -> bytes:
+    """`make` in a process of its own: it can be ended at any time, and it does not hold up this one's Python."""
+    paths = [str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dqnitro.atari.translate.child", rom.cartridge],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+    )  # fmt: skip
+    _CHILDREN.add(child)
+    try:
+        content, said = child.communicate(rom.image.tobytes())
+    finally:
+        _CHILDREN.discard(child)
+    if child.returncode:
+        lines = said.decode(errors="replace").strip().splitlines() or [f"exit code {child.returncode}"]
+        raise RuntimeError(lines[-1])
+    return content
+
+
 # ---- files
 
 
@@ -114,9 +156,7 @@ def _load(path: Path | None) -> Program | None:
     if path is None:
         return None
     try:
-        content = code_cache.opened(str(path))
-        size = int.from_bytes(content[:8], "little")
-        return Program(content[8 + size :], np.frombuffer(content[8 : 8 + size], np.int32))
+        return unpacked(code_cache.opened(str(path)))
     except FileNotFoundError:
         return None
     except Exception as error:  # damaged, or not readable for us
@@ -124,14 +164,13 @@ def _load(path: Path | None) -> Program | None:
         return None
 
 
-def _save(path: Path | None, code: bytes, entries: np.ndarray) -> None:
+def _save(path: Path | None, content: bytes) -> None:
     if path is None:
         return
-    table = entries.tobytes()
     part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(code_cache.sealed(len(table).to_bytes(8, "little") + table + code))
+        part.write_bytes(code_cache.sealed(content))
         part.replace(path)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -168,22 +207,25 @@ class Programs:
             asked = name in self._waiting
             self._waiting.setdefault(name, []).extend(weakref.ref(prop) for prop in props)
         if not asked:
-            maker = threading.Thread(target=self._make, args=(name, rom), name=f"translate-{rom.name}")
+            # Without a folder a child would have to compile the console first.
+            child = not wait and _path(name) is not None and bool(sys.executable) and not getattr(sys, "frozen", False)
+            arguments = name, rom, child
+            maker = threading.Thread(target=self._make, args=arguments, name=f"translate-{rom.name}", daemon=child)
             maker.start()
             if wait:
                 maker.join()
         return True
 
-    def _make(self, name: str, rom: Rom) -> None:
+    def _make(self, name: str, rom: Rom, child: bool) -> None:
         began = time.perf_counter()
         code_cache.say_once(
             f"dqnitro: translating {rom.name or 'this ROM'} to machine code, once; it plays meanwhile ..."
         )
         program = None
         try:
-            code, entries = make(rom)
-            program = Program(code, entries)
-            _save(_path(name), code, entries)
+            content = made_by_child(rom) if child else packed(*make(rom))
+            program = unpacked(content)
+            _save(_path(name), content)
             what = f"dqnitro: translated {rom.name or 'the ROM'} in {time.perf_counter() - began:.1f} s"
         except Exception as error:  # it plays on, interpreted
             what = f"dqnitro: cannot translate {rom.name or 'this ROM'} ({error!r}): it stays interpreted"

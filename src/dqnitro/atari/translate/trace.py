@@ -77,6 +77,7 @@ def arrays(rom: Rom) -> tuple[np.ndarray, ...]:
 
 def entries(rom: Rom) -> list[tuple[int, int]]:
     """Places that a program reached indirectly, with their program counters."""
-    *console, seen = arrays(rom)
-    explore(*console, seen)
+    console = arrays(rom)
+    explore(*console)
+    seen = console[-1]
     return [(int(place), int(seen[place])) for place in np.flatnonzero(seen)]
