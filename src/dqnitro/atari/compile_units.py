@@ -103,10 +103,13 @@ def step_part() -> None:
 def decode_part() -> None:
     from .chips import cpu_predecode
     from .games import roms
+    from .translate import trace
 
     kept(cpu_predecode.decode_image)
     kept(cpu_predecode.fuse)
-    cpu_predecode.predecode(roms.build("", bytes(4096)))
+    rom = roms.build("", bytes(4096))
+    cpu_predecode.predecode(rom)
+    compile_calls([(trace.explore, trace.arrays(rom))])
 
 
 def console_part() -> None:

@@ -65,6 +65,9 @@ class Console:
         self._ntsc = prop.copy()
         self._ntsc[P_PAL] = 0
         self._dec = predecode(self.rom)
+        from .translate import program  # here: `act_all` is not made of it, so it need not be compiled again for it
+
+        self._program = program.Request(self.rom, prop, self._ntsc)
         self._log = np.zeros(LOG_SIZE, np.int64)
         self._state = np.zeros((n, S_SIZE), np.int64)
         self._ram = np.zeros((n, 256), np.uint8)
@@ -109,6 +112,7 @@ class Console:
         if chosen.min() < 0 or chosen.max() > 17:
             raise ValueError(f"actions are 0..17, got {chosen.tolist()}. hint: see `dqnitro.atari.games`")
         rewards = np.zeros(self.n, np.int64)
+        self._program.played(self.n)
         act_all(
             self._state, self._ram, self.rom.image, self._dec, self._prop, self._log, self._screen, self._game,
             self._g, self._mt, chosen, self._sticky, int(draw) | int(self._prop[P_ALWAYS_DRAW]), rewards,

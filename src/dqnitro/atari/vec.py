@@ -29,6 +29,7 @@ from .chips.cpu_predecode import predecode
 from .games import game_table, roms
 from .jit.parallel_compile import usable_cores
 from .jit.target import CHECKED
+from .translate import program
 from .vector import agent_step, worker
 from .vector.arrays import Tasks
 from .vector.batch import Batch, Buffers, Serial
@@ -126,6 +127,8 @@ class AtariVec(VectorEnv):
 
         rom = roms.load(self.game.name)
         self._shared = make_shared(options, self.game, rom, predecode(rom))
+        self._program = program.Request(rom, self._shared.prop, self._shared.ntsc)
+        self._frameskip = frameskip
         self._memory = make_memory(num_envs, rom.height, options, keeps_screens(self._shared, self.game))
 
         self.single_observation_space = pixels(options.obs_shape)
@@ -403,6 +406,7 @@ class AtariVec(VectorEnv):
 
     def _collect(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         self._last_ids = batch.ids
+        self._program.played(self._frameskip * batch.size)
         r, flags = batch.tasks.results, batch.tasks.flags
         info = {
             "env_id": batch.ids.copy(),

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..jit.target import address, as_ram, as_screen, as_state, compiled, unit
 from .cartridge import cart_read
-from .cpu_fast import run
+from .cpu_run import run
 from .layout import *
 from .memory_map import BANK_SIZE, RESET_VECTOR
 from .rng import mt_next
@@ -117,10 +117,9 @@ def grey_out(s, prop, screen):
             screen[buffer, y, k] = (w >> U1) & SEVENS
 
 
-@unit
-def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
-    """Run until VSYNC ends the frame. With `draw` = 0 no pixels are drawn; everything else is the same."""
-    s, ram, prop, screen = as_state(s_at), as_ram(ram_at), as_state(prop_at), as_screen(screen_at)
+@compiled
+def begin(s, ram, prop, draw):
+    """A new frame, or more of an unfinished one."""
     if s[S_PARTIAL] == 0:
         begin_frame(s, ram, prop)
     elif s[S_CYCLES] - s[S_ORIGIN] > 2 * LATE:
@@ -129,6 +128,13 @@ def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
     s[S_DRAW] = draw
     s[S_STOP] = 0
     s[S_LEFT] = MOST_INSTRUCTIONS
+
+
+@unit
+def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
+    """Run until VSYNC ends the frame. With `draw` = 0 no pixels are drawn; everything else is the same."""
+    s, ram, prop, screen = as_state(s_at), as_ram(ram_at), as_state(prop_at), as_screen(screen_at)
+    begin(s, ram, prop, draw)
     if s[S_DEAD] == 0:
         run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at)
     replay_unit(s_at, prop_at, log_at, np.int64(3 * s[S_TOUCH]), screen_at)

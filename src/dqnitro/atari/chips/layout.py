@@ -71,8 +71,10 @@ from __future__ import annotations
     P_LAST_READ,
     # On a GPU: the consoles of a warp run `cuda/cpu_warp.py` together, and `dec` is its table
     P_TOGETHER,
+    # On a CPU: the address of the translated program's table (`translate/`), or 0
+    P_PROGRAM,
     P_SIZE,
-) = range(18)
+) = range(19)
 # fmt: on
 
 LOG_SIZE = 1024

@@ -152,6 +152,7 @@ def add32(a, b):
 
 
 MEETS = True
+TRANSLATES, call_program = False, None
 
 
 @wide

@@ -37,11 +37,11 @@ class Damaged(Exception):
     """The content of a cache file is not what was written."""
 
 
-def _sealed(content: bytes) -> bytes:
+def sealed(content: bytes) -> bytes:
     return _MAGIC + hashlib.sha256(content).digest() + content
 
 
-def _opened(path: str) -> bytes:
+def opened(path: str) -> bytes:
     """The content of a sealed file. FileNotFoundError: there is none, or it was written without a checksum."""
     content = Path(path).read_bytes()
     head = len(_MAGIC) + _DIGEST
@@ -57,7 +57,7 @@ class SealedFile(IndexDataCacheFile):
 
     def _load_index(self) -> dict[Any, str]:
         try:
-            version, stamp, overloads = pickle.loads(_opened(self._index_path))
+            version, stamp, overloads = pickle.loads(opened(self._index_path))
         except FileNotFoundError:
             return {}
         except Exception as error:  # damaged, or not readable for us
@@ -68,11 +68,11 @@ class SealedFile(IndexDataCacheFile):
     def _save_index(self, overloads: dict[Any, str]) -> None:
         content = self._dump((self._version, self._source_stamp, overloads))
         with self._open_for_write(self._index_path) as file:
-            file.write(_sealed(content))
+            file.write(sealed(content))
 
     def _load_data(self, name: str) -> Any:
         try:
-            return pickle.loads(_opened(self._data_path(name)))
+            return pickle.loads(opened(self._data_path(name)))
         except FileNotFoundError:
             raise
         except Exception as error:
@@ -82,7 +82,7 @@ class SealedFile(IndexDataCacheFile):
     def _save_data(self, name: str, data: Any) -> None:
         content = self._dump(data)
         with self._open_for_write(self._data_path(name)) as file:
-            file.write(_sealed(content))
+            file.write(sealed(content))
 
     def _say(self, error: Exception) -> None:
         why = "is damaged" if isinstance(error, Damaged) else f"cannot be read ({type(error).__name__})"

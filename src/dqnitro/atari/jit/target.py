@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import llvmlite.binding
 import numba
 import numpy as np
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.caching import NullCache
 from numba.core.ccallback import CFunc
@@ -178,6 +179,28 @@ pointer = _pointer
 carray: Any = numba.carray  # type: ignore[attr-defined]
 
 
+def _call_program_typed(
+    typing_context: Any, at: Any, table: Any, s: Any, ram: Any, rom: Any, prop: Any, log: Any, screen: Any
+) -> Any:
+    """Call the machine code at an address: a translated program, with the arguments of `translate/instructions.py`."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(cgutils.intp_t, [cgutils.intp_t] * 7)
+        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+
+    return types.int64(*(types.int64,) * 8), build
+
+
+def unit_address(name: str) -> int:
+    """Where the machine code of a unit begins."""
+    return next(code.address for code in _UNITS if code.__name__ == name)
+
+
+def stamp(path: Path) -> str:
+    """Changes with a module, and with all that it imports from this package."""
+    return _stamp(path)
+
+
 def _same(array):
     return array
 
@@ -261,6 +284,9 @@ put_word: Any = inlined(_put_word)
 MEETS = False  # a core runs one console at a time
 together: Any = compiled(_together)
 meet: Any = compiled(_meet)
+TRANSLATES = not CHECKED  # games may run as machine code of their own, see `translate/`
+
+call_program: Any = intrinsic(_call_program_typed) if TRANSLATES else None
 wide = compiled  # for functions that need 64-bit numbers on every target
 as_words: Any = compiled(_same if CHECKED else _as_words)
 as_int32: Any = compiled(_same if CHECKED else _as_int32)

@@ -1,0 +1,25 @@
+"""A process that translates one ROM: `program.py` starts it, so that a game that is being played is not disturbed.
+
+Its argument is the kind of cartridge, its input the image, its output what `program.py` keeps in a file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+
+def main() -> None:
+    answer, sys.stdout = sys.stdout, sys.stderr  # nothing but the answer may go through the pipe
+    with contextlib.suppress(AttributeError, OSError):
+        os.nice(5)  # those who play come first
+    from ..games import roms
+    from .program import make, packed
+
+    rom = roms.build("", sys.stdin.buffer.read(), sys.argv[1])
+    answer.buffer.write(packed(*make(rom)))
+
+
+if __name__ == "__main__":
+    main()
