@@ -313,7 +313,7 @@ class VideoWriter:
         import av.video.reformatter
 
         scale_x, scale_y = (4, 2) if rgb.shape[1] == 160 else (1, 1)
-        self._container = av.open(self._file, "w", format="mp4")
+        self._container = av.open(self._file, "w", format="mp4", options={"movflags": "faststart"})
         self._reformatter = av.video.reformatter.VideoReformatter()
         self._stream = self._container.add_stream("libx264", rate=round(self._fps))
         self._size = (rgb.shape[1] * scale_x, rgb.shape[0] * scale_y)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import random
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from chaos.harness import CONFIG, Kind, Outcome, World, digest, forked, judge
+from chaos.harness import CONFIG, Kind, Outcome, World, digest, forked, judge, warm_console
 from chaos.saves import named
 from dqnitro.session import resume, train
 
@@ -104,7 +103,7 @@ def wild_env(world: World, rng: random.Random, i: int) -> Outcome:
 def atari_vec(world: World, rng: random.Random, i: int) -> Outcome:
     """Ten misuses of AtariVec in one process: exceptions that say what is wrong, never the end of the process."""
     out, seed = Outcome(), rng.randrange(2**31)
-    _warm_console()
+    warm_console()
 
     def work() -> None:
         from chaos import atari_misuse
@@ -120,7 +119,7 @@ def atari_vec(world: World, rng: random.Random, i: int) -> Outcome:
 def random_rom(world: World, rng: random.Random, i: int) -> Outcome:
     """Random bytes as a cartridge, random actions: it runs, whatever it does."""
     out = Outcome()
-    _warm_console()
+    warm_console()
 
     def work() -> None:
         from dqnitro.atari.console import Console
@@ -136,14 +135,6 @@ def random_rom(world: World, rng: random.Random, i: int) -> Outcome:
 
     judge(forked(work), out, codes=(0,), what="random ROM")
     return out
-
-
-@functools.cache
-def _warm_console() -> None:
-    """Load what is compiled once, in the process that forks: it takes two seconds."""
-    from dqnitro.atari.console import Console
-
-    Console(rom=bytes(4096), cartridge="4K").act(0)
 
 
 def command_line(world: World, rng: random.Random, i: int) -> Outcome:
