@@ -31,7 +31,9 @@ from chaos import damage, drift, gpu_runners, inputs, live, saves
 from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans
 from dqnitro.lab.store import header, save
 
-KINDS: list[Kind] = [*saves.KINDS, *damage.KINDS, *gpu_runners.KINDS, *inputs.KINDS, *live.KINDS, *drift.KINDS]
+KINDS: list[Kind] = [
+    *live.KINDS, *gpu_runners.KINDS, *damage.KINDS, *saves.KINDS, *inputs.KINDS, *drift.KINDS
+]  # fmt: skip
 MOST_TRIES = 3  # for each fault of a kind that may come too late
 PROTOCOL = (
     "Every fault is made in a forked or a new process, with a random generator seeded by kind, seed and number. "

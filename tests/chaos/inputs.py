@@ -157,14 +157,14 @@ def command_line(world: World, rng: random.Random, i: int) -> Outcome:
 
 
 KINDS = [
-    Kind("environment", "one wrong value or exception of an environment", wild_env, short=24, long=120),
+    Kind("environment", "one wrong value or exception of an environment", wild_env, short=24, long=100),
     Kind(
         "command line",
         "bad options and settings, generated from their types and ranges",
         command_line,
         short=0,
-        long=120,
+        long=100,
     ),
-    Kind("AtariVec", "ten bad arguments, actions, resets or states", atari_vec, short=0, long=30),
+    Kind("AtariVec", "ten bad arguments, actions, resets or states", atari_vec, short=0, long=20),
     Kind("ROM", "random bytes as a cartridge", random_rom, short=0, long=40),
 ]

@@ -293,6 +293,6 @@ def _seeds_alone(world: World) -> list[str]:
 
 KINDS = [
     Kind("signal", "Ctrl-C, SIGTERM, SIGHUP at random moments", signal_at_random, short=25, long=150),
-    Kind("player", "players and trainers killed or stopped (runner processes)", player_fault, short=0, long=36),
+    Kind("player", "players and trainers killed or stopped (runner processes)", player_fault, short=0, long=18),
     Kind("seeds", "children and parent of --seeds killed, stopped or interrupted", seeds_fault, short=0, long=9),
 ]
