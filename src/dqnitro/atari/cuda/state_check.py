@@ -23,7 +23,7 @@ LAST_OPTION = 3  # of Double Dunk's options
 
 
 def _console_bounds() -> tuple[np.ndarray, np.ndarray]:
-    """Of a console's numbers. Masks are any bits; two numbers that are flags on a CPU also tell of slices of a frame."""
+    """Of a console's numbers. Masks are any bits; two numbers that are flags on a CPU also tell of a slice."""
     low, high = LOW.copy(), HIGH.copy()
     free = [name == "S_MASK" for name in NAMES]
     low[free], high[free] = np.iinfo(np.int32).min, np.iinfo(np.int32).max
