@@ -109,4 +109,4 @@ def drift(world: World, rng: random.Random, i: int) -> Outcome:
     return out
 
 
-KINDS = [Kind("drift", "memory, descriptors, threads and disk over minutes or an hour", drift, short=0, long=2)]
+KINDS = [Kind("drift", "memory, descriptors, threads and disk over minutes or an hour", drift, 0, 2, seconds=150)]

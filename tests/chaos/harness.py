@@ -74,7 +74,7 @@ class Outcome:
 
     bad: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COLUMNS, 0))
     notes: list[str] = field(default_factory=list)
-    missed: bool = False  # the run had ended before: there was no fault, and it does not count as one
+    faults: int = 1  # how many were made; 0: the run had ended before
 
     def count(self, column: str, note: str) -> None:
         self.bad[column] += 1
@@ -104,6 +104,7 @@ class Kind:
     fault: Callable[[World, random.Random, int], Outcome]
     short: int
     long: int
+    seconds: float = 1.0  # that one takes, about: to share the work out
 
 
 class World:
@@ -382,7 +383,7 @@ def count_orphans(out: Outcome, patience_s: float = 10.0) -> None:
         time.sleep(0.02)
     for p in left():
         with contextlib.suppress(psutil.Error):
-            out.count("orphans", " ".join(p.cmdline())[:120])
+            out.count("orphans", f"{p.name()} ({p.status()}): {' '.join(p.cmdline())[:120]}")
             p.kill()
 
 
@@ -392,6 +393,8 @@ def _is_over(p: psutil.Process) -> bool:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(p.pid, os.WNOHANG)
             return True
-        return "resource_tracker" in " ".join(p.cmdline())
+        words = " ".join(p.cmdline())
+        # Without memory: only the kernel still works at its end.
+        return "resource_tracker" in words or (not words and p.memory_info().rss == 0)
     except psutil.Error:
         return True

@@ -40,6 +40,7 @@ from dqnitro.store import checkpoint
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 PLAYED = {"runner": "processes", "slack_steps": 4}
+PLAYED_STEPS = 120
 STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
@@ -51,7 +52,7 @@ def signal_at_random(world: World, rng: random.Random, i: int) -> Outcome:
 
     def strike(pid: int) -> None:
         time.sleep(delay)
-        out.missed = has_ended(pid)
+        out.faults = int(not has_ended(pid))
         os.kill(pid, number)
 
     def work() -> None:
@@ -67,12 +68,14 @@ def signal_at_random(world: World, rng: random.Random, i: int) -> Outcome:
     return named(out, what)
 
 
-def _compare(world: World, run: pathlib.Path, out: Outcome, name: str = "inline", **changes: Any) -> None:
-    child = forked(lambda: digest(resume(run, max_steps=END_LATE, checkpoint_every_s=0.0)))
+def _compare(
+    world: World, run: pathlib.Path, out: Outcome, name: str = "inline", steps: int = END_LATE, **changes: Any
+) -> None:
+    child = forked(lambda: digest(resume(run, max_steps=steps, checkpoint_every_s=0.0)))
     judge(child, out, codes=(0,), what="resume")
     if child.code == 2:
         out.count("lost", child.told)
-    elif child.code == 0 and child.value != world.whole(name, END_LATE, **changes):
+    elif child.code == 0 and child.value != world.whole(name, steps, **changes):
         out.count("different", f"after resume: {child.value}")
 
 
@@ -104,10 +107,10 @@ PLAYER_FAULTS = [
 def player_fault(world: World, rng: random.Random, i: int) -> Outcome:
     """The player or the trainer is killed or stopped: at random, when weights are handed over, at a checkpoint, ..."""
     who, number, moment = PLAYER_FAULTS[i % len(PLAYER_FAULTS)]
-    out, run = Outcome(missed=True), world.new()
+    out, run = Outcome(faults=0), world.new()
     metrics = run / "metrics.jsonl"
     inside = moment in ("at a weight publication", "at a checkpoint")
-    at, delay = rng.randrange(1, 60), rng.uniform(0, 0.4)
+    at, delay = rng.randrange(1, 20), rng.uniform(0, 0.4)
 
     def begun(pid: int) -> Callable[[], bool]:
         if moment == "at the start":
@@ -120,20 +123,20 @@ def player_fault(world: World, rng: random.Random, i: int) -> Outcome:
                 return
             time.sleep(delay)
             targets = [p for p in (_players(pid) if who == "player" else [pid]) if not has_ended(p)]
-            out.missed = not [p for p in targets if _kill(p, number)]
+            out.faults = min(1, sum(_kill(p, number) for p in targets))
             if moment == "and Ctrl-C":
                 _kill(pid, signal.SIGINT)
         if who == "trainer" and number == signal.SIGSTOP and wait_until(pid, lambda: _is_stopped(pid)):
             time.sleep(0.5)
             _kill(pid, signal.SIGCONT)
-            out.missed = False
+            out.faults = 1
 
     def work() -> str:
         watchdog.STOPPED_S = 1.0 if moment != "and Ctrl-C" else 1e9  # 8 s in earnest
         signals.PATIENCE_S = 0.5
         if inside:
             _strike_inside(who, number, moment, at)
-        config = CONFIG.replace(max_steps=END_LATE, checkpoint_every_s=0.05, **PLAYED)
+        config = CONFIG.replace(max_steps=PLAYED_STEPS, checkpoint_every_s=0.05, **PLAYED)
         result = train(config, run)
         if result.exit_code:
             raise SystemExit(result.exit_code)
@@ -141,15 +144,15 @@ def player_fault(world: World, rng: random.Random, i: int) -> Outcome:
 
     child = forked(work, strike)
     if inside and (who == "player" or number == signal.SIGKILL):
-        out.missed = STRUCK not in child.text
+        out.faults = int(STRUCK in child.text)
     what = f"{signal.Signals(number).name} of the {who} {moment}"
     codes = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGINT: (130,)}.get(number, ()) if who == "trainer" else ()
     codes += {"at the start": (4,), "and Ctrl-C": (130,)}.get(moment, ())
     judge(child, out, codes=(0, *codes), what=what)
-    if child.code == 0 and child.value is not None and child.value != world.whole("played", END_LATE, **PLAYED):
+    if child.code == 0 and child.value is not None and child.value != world.whole("played", PLAYED_STEPS, **PLAYED):
         out.count("different", "after the player was revived")
     if child.code != 0 and (run / "checkpoints").exists() and checkpoint.complete(run / "checkpoints"):
-        _compare(world, run, out, "played", **PLAYED)
+        _compare(world, run, out, "played", PLAYED_STEPS, **PLAYED)
     world.forget(run)
     return named(out, what)
 
@@ -222,7 +225,7 @@ def seeds_fault(world: World, rng: random.Random, i: int) -> Outcome:
     wait_until(process.pid, ready)
     time.sleep(rng.uniform(0, 0.5))
     target = rng.choice(children()).pid if who == "child" and children() else process.pid
-    out.missed = has_ended(target) or not _kill(target, number)
+    out.faults = int(not has_ended(target) and _kill(target, number))
     if number == signal.SIGSTOP:
         time.sleep(1.0)
         _kill(target, signal.SIGCONT)
@@ -293,6 +296,13 @@ def _seeds_alone(world: World) -> list[str]:
 
 KINDS = [
     Kind("signal", "Ctrl-C, SIGTERM, SIGHUP at random moments", signal_at_random, short=25, long=150),
-    Kind("player", "players and trainers killed or stopped (runner processes)", player_fault, short=0, long=18),
-    Kind("seeds", "children and parent of --seeds killed, stopped or interrupted", seeds_fault, short=0, long=9),
+    Kind(
+        "player",
+        "players and trainers killed or stopped (runner processes)",
+        player_fault,
+        short=0,
+        long=18,
+        seconds=20,
+    ),
+    Kind("seeds", "children and parent of --seeds killed, stopped or interrupted", seeds_fault, 0, 9, seconds=40),
 ]

@@ -222,7 +222,7 @@ def named(out: Outcome, what: str) -> Outcome:
 
 def killed_at_random(world: World, rng: random.Random, i: int, name: str = "inline") -> Outcome:
     """kill -9 at a random moment of a run that saves after every tick, then again while it is resumed."""
-    out, run = Outcome(missed=True), world.new()
+    out, run = Outcome(faults=0), world.new()
     kept = False
     for attempt in range(2):
         delay = rng.expovariate(1 / (0.12 if name == "inline" else 0.4))
@@ -236,7 +236,7 @@ def killed_at_random(world: World, rng: random.Random, i: int, name: str = "inli
             run = world.new()
         work = functools.partial(_go_on if kept else _begin, run, config_of(name))
         child = forked(work, strike)
-        out.missed = out.missed and child.code != -signal.SIGKILL
+        out.faults += child.code == -signal.SIGKILL
         judge(child, out, codes=(0, -signal.SIGKILL), what=f"kill -9 number {attempt + 1} after {delay:.3f} s")
         was, kept = kept, any((run / "checkpoints").glob("[0-9]*/manifest.json"))
         if was and not kept:
@@ -258,5 +258,5 @@ def _go_on(run: pathlib.Path, config: Config) -> None:
 KINDS = [
     Kind("save", "ENOSPC, EIO, EDQUOT or a kill at an operation of a save", fault_in_a_save, short=130, long=800),
     Kind("full disk", "a small file system, or a limit on file sizes", full_disk, short=10, long=60),
-    Kind("kill -9", "twice, at random moments, of runner inline", killed_at_random, short=15, long=100),
+    Kind("kill -9", "twice, at random moments, of runner inline", killed_at_random, short=15, long=100, seconds=0.6),
 ]

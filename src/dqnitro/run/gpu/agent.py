@@ -80,7 +80,8 @@ class GpuAgent(ABC):
         self.config, self.device, self.envs = config, device, envs
         self.players: tuple[Any, ...] = tuple(players)
         if device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # sizes never change: try the kernels once, keep the fastest
+            # Sizes never change: try the kernels once, keep the fastest. Another process may find another one fastest.
+            torch.backends.cudnn.benchmark = not config.deterministic
         torch.manual_seed(config.seed)  # of the GPU, too: exploration and samples are drawn there
         n, size = config.n_envs, config.screen_size
         self.learner = Learner(config, envs.spec, str(device))
