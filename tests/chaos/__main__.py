@@ -30,6 +30,7 @@ from typing import Any
 
 from chaos import damage, drift, gpu_runners, inputs, live, saves
 from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans
+from dqnitro.common.files import write_json
 from dqnitro.lab.store import header, save
 
 KINDS: list[Kind] = [
@@ -96,7 +97,9 @@ def shared_out(kinds: list[tuple[Kind, int]], jobs: int) -> list[list[tuple[Kind
     return [mine for _, _, mine in loads if mine]
 
 
-def side_by_side(root: pathlib.Path, kinds: list[tuple[Kind, int]], args: argparse.Namespace, say: Say) -> Any:
+def side_by_side(
+    root: pathlib.Path, kinds: list[tuple[Kind, int]], args: argparse.Namespace, say: Say, keep: Keep
+) -> dict[str, Any]:
     """The same campaign in several processes, each with kinds of its own: less time on a machine with many cores."""
     world, parts = World(root), shared_out(kinds, args.jobs)
     pids = []
@@ -108,8 +111,8 @@ def side_by_side(root: pathlib.Path, kinds: list[tuple[Kind, int]], args: argpar
                 world.root = root / f"job-{k}"
                 world.root.mkdir()
                 tempfile.tempdir = str(world.root)
-                found = campaign(world, mine, args.seed, say, lambda result: None)
-                (root / f"job-{k}.json").write_text(json.dumps(found))
+                part = root / f"job-{k}.json"
+                campaign(world, mine, args.seed, say, lambda found, part=part: write_json(part, found))
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -117,11 +120,25 @@ def side_by_side(root: pathlib.Path, kinds: list[tuple[Kind, int]], args: argpar
                 sys.stderr.flush()
                 os._exit(code)
         pids.append(pid)
-    for pid in pids:
-        if os.waitpid(pid, 0)[1]:
-            sys.exit("chaos: a process of the campaign ended with an error (above)")
-    found = [json.loads((root / f"job-{k}.json").read_text()) for k in range(len(parts))]
-    order = [k.name for k, _ in kinds]
+    result, done = summed([], []), 0
+    while pids:
+        time.sleep(1)
+        for pid in list(pids):
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended and status:
+                sys.exit("chaos: a process of the campaign ended with an error (above)")
+            if ended:
+                pids.remove(pid)
+        result = _together(root, [k.name for k, _ in kinds])
+        if len(result["rows"]) > done:
+            done = len(result["rows"])
+            keep(result)
+    return result
+
+
+def _together(root: pathlib.Path, order: list[str]) -> dict[str, Any]:
+    """What the processes have found so far."""
+    found = [json.loads(path.read_text()) for path in sorted(root.glob("job-*.json"))]
     rows = sorted((r for f in found for r in f["rows"]), key=lambda r: order.index(r["kind"]))
     return summed(rows, [x for f in found for x in f["failures"]])
 
@@ -184,7 +201,7 @@ def main() -> int:
 
         kinds, place = chosen(args), pathlib.Path(root)
         if args.jobs > 1:
-            keep(result := side_by_side(place, kinds, args, say))
+            result = side_by_side(place, kinds, args, say, keep)
         else:
             result = campaign(World(place), kinds, args.seed, say, keep)
     print(table(result))

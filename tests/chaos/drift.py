@@ -20,7 +20,7 @@ import psutil
 from chaos.harness import CONFIG, Kind, Outcome, World, forked, judge, snapshot
 from dqnitro.session import resume, train
 
-MINUTES = [1.5]  # of each of the two
+MINUTES = [1.0]  # of each of the two
 SAMPLES = 60
 MEMORY_MB = 6.0  # that the slope may add up to while it is watched; a replay and a network are some 0.1 MB
 NAMES = ("descriptors", "threads", "files", "bytes of files")
@@ -109,4 +109,4 @@ def drift(world: World, rng: random.Random, i: int) -> Outcome:
     return out
 
 
-KINDS = [Kind("drift", "memory, descriptors, threads and disk over minutes or an hour", drift, 0, 2, seconds=150)]
+KINDS = [Kind("drift", "memory, descriptors, threads and disk over minutes or an hour", drift, 0, 2, seconds=60)]

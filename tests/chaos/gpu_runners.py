@@ -24,14 +24,14 @@ def in_turn(*faults: Callable[..., Outcome]) -> Callable[[World, random.Random, 
 
 
 KINDS = [
-    Kind("GPU save", "as save, of the runners hybrid and device", in_turn(saves.fault_in_a_save), 6, 60, seconds=4),
-    Kind("GPU kill -9", "as kill -9, of those runners", in_turn(saves.killed_at_random), 2, 12, seconds=4),
+    Kind("GPU save", "as save, of the runners hybrid and device", in_turn(saves.fault_in_a_save), 6, 18, seconds=3),
+    Kind("GPU kill -9", "as kill -9, of those runners", in_turn(saves.killed_at_random), 2, 6, seconds=3),
     Kind(
         "GPU damage",
         "as the damaged kinds, of those runners",
         in_turn(damage.damaged_file, damage.damaged_structure, damage.damaged_arrays),
         short=6,
-        long=60,
-        seconds=5,
+        long=18,
+        seconds=4,
     ),
 ]

@@ -159,15 +159,15 @@ def command_line(world: World, rng: random.Random, i: int) -> Outcome:
 
 
 KINDS = [
-    Kind("environment", "one wrong value or exception of an environment", wild_env, short=24, long=100, seconds=2),
+    Kind("environment", "one wrong value or exception of an environment", wild_env, short=24, long=40, seconds=2),
     Kind(
         "command line",
         "bad options and settings, generated from their types and ranges",
         command_line,
         short=0,
-        long=300,
-        seconds=0.3,
+        long=650,
+        seconds=0.1,
     ),
-    Kind("AtariVec", "bad arguments, actions, resets or states", atari_vec, short=0, long=300, seconds=0.6),
+    Kind("AtariVec", "bad arguments, actions, resets or states", atari_vec, short=0, long=400, seconds=0.4),
     Kind("ROM", "random bytes as a cartridge", random_rom, short=0, long=40),
 ]

@@ -187,7 +187,7 @@ def _strike_inside(who: str, number: int, moment: str, at: int) -> None:
 
 # -- several seeds
 
-STEPS = 3000  # of each seed
+STEPS = 1500  # of each seed
 WORDS = ["train", f"fakes_envs:{CONFIG.env_id}", "--seeds", "2", "--recipe", "baseline", "--steps", str(STEPS),
          "--first-fill-steps", "20", "--batch-size", "4", "--hidden-units", "8", "--replay-capacity", "200",
          "--checkpoint-every-s", "0.05", "--no-video", "--quiet"]  # fmt: skip
@@ -295,14 +295,14 @@ def _seeds_alone(world: World) -> list[str]:
 
 
 KINDS = [
-    Kind("signal", "Ctrl-C, SIGTERM, SIGHUP at random moments", signal_at_random, short=25, long=150),
+    Kind("signal", "Ctrl-C, SIGTERM, SIGHUP at random moments", signal_at_random, short=25, long=100, seconds=0.5),
     Kind(
         "player",
         "players and trainers killed or stopped (runner processes)",
         player_fault,
         short=0,
         long=18,
-        seconds=20,
+        seconds=10,
     ),
-    Kind("seeds", "children and parent of --seeds killed, stopped or interrupted", seeds_fault, 0, 9, seconds=40),
+    Kind("seeds", "children and parent of --seeds killed, stopped or interrupted", seeds_fault, 0, 9, seconds=25),
 ]

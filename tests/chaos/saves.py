@@ -256,7 +256,14 @@ def _go_on(run: pathlib.Path, config: Config) -> None:
 
 
 KINDS = [
-    Kind("save", "ENOSPC, EIO, EDQUOT or a kill at an operation of a save", fault_in_a_save, short=130, long=800),
-    Kind("full disk", "a small file system, or a limit on file sizes", full_disk, short=10, long=60),
-    Kind("kill -9", "twice, at random moments, of runner inline", killed_at_random, short=15, long=100, seconds=0.6),
+    Kind(
+        "save",
+        "ENOSPC, EIO, EDQUOT or a kill at an operation of a save",
+        fault_in_a_save,
+        short=100,
+        long=400,
+        seconds=0.6,
+    ),
+    Kind("full disk", "a small file system, or a limit on file sizes", full_disk, short=10, long=20),
+    Kind("kill -9", "twice, at random moments, of runner inline", killed_at_random, short=15, long=80, seconds=0.6),
 ]
