@@ -41,6 +41,8 @@ def test_a_video_of_a_whole_game(pong, tmp_path):
         assert stream.sample_aspect_ratio == 2, "shown as 640x420"
         assert sum(1 for _ in container.decode(video=0)) >= 4 * end.steps  # every console frame, not only the agent's
     assert [p.name for p in tmp_path.iterdir()] == ["game.mp4"]
+    film = (tmp_path / "game.mp4").read_bytes()
+    assert 0 < film.index(b"moov") < film.index(b"mdat"), "a browser begins before all of it has come"
 
 
 def test_the_same_games_can_be_played_in_another_part(pong):

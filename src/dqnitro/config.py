@@ -134,6 +134,11 @@ class Config:
         "same", "where actions are chosen: same (as device), or cpu, cuda, cuda:1 with a copy of the network"
     )
     act_sync_updates: int = _doc(1, "updates between copies of the weights to the network on act_device")
+    deterministic: bool = _doc(
+        False,
+        "on a GPU: only operations that add in a fixed order, so that a run repeats and resumes bit for bit; slower "
+        "(on a CPU every run does)",
+    )
     torch_threads: int = _doc(0, "threads of one network pass (0: one per core)")
     wrappers: tuple[str, ...] = _doc(
         ("no-grad",), "transforms of the update, in any order; the rungs of the ladder set them"

@@ -11,7 +11,7 @@ from dqnitro.config import Config
 from dqnitro.envs import env_kind
 from dqnitro.ladder import fitted
 from dqnitro.learn import own_pieces
-from dqnitro.requirements import check_runner
+from dqnitro.requirements import UNORDERED, check_runner, on_gpu
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,27 @@ def planned(wish: Wish) -> Planned:
     config = plan.config(without, also).replace(**wish.changes)
     if wish.recipe == "auto" and env_kind(wish.env_id) == "vector":
         config = budgeted(config, wish.changes)
-    config, rungs, why = fitted(config, plan.climbed(without, also))
+    config, rungs, left_out = ordered(config, plan.climbed(without, also), also)
+    config, rungs, why = fitted(config, rungs)
     config, rungs = own_pieces.fitted(config, rungs)
     check_runner(config)
     own_pieces.check_runner(config)
-    return Planned(config, rungs, tuple(text for text in (why, never_learns(config)) if text))
+    return Planned(config, rungs, tuple(text for text in (left_out, why, never_learns(config)) if text))
+
+
+def ordered(
+    config: Config, rungs: tuple[str, ...], asked: Sequence[str] = ()
+) -> tuple[Config, tuple[str, ...], str | None]:
+    """Leave out the rungs of a recipe that cannot be deterministic on a GPU, where that is asked for.
+
+    Those that were asked for by name stay, and are refused (`check_deterministic`).
+    """
+    out = {u.name for u in UNORDERED} & set(config.wrappers) - set(asked) if config.deterministic else set()
+    if not out or not on_gpu(config):
+        return config, rungs, None
+    kept = tuple(name for name in config.wrappers if name not in out)
+    text = f"deterministic: without {' and '.join(sorted(out))}, which repeat only up to rounding on a GPU"
+    return config.replace(wrappers=kept), tuple(name for name in rungs if name not in out), text
 
 
 def budgeted(config: Config, given: Mapping[str, Any]) -> Config:

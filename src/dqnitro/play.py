@@ -283,6 +283,34 @@ class Stopped(Exception):
     """A film was given up."""
 
 
+class _Again(io.RawIOBase):
+    """Reads what is being written to a file in memory, at a place of its own."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        self._written, self._at = file, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        with self._written.getbuffer() as written:
+            begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: written.nbytes}[whence]
+        self._at = begin + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        with self._written.getbuffer() as written:
+            found = bytes(written[self._at : written.nbytes if size < 0 else self._at + size])
+        self._at += len(found)
+        return found
+
+
 class VideoWriter:
     """H.264 in an mp4, by PyAV, encoded in a thread while the game goes on.
 
@@ -317,7 +345,11 @@ class VideoWriter:
         # stretch them once more, which costs less than encoding twice as many.
         console = rgb.shape[1] == 160
         scale = 2 if console else 1
-        self._container = av.open(self._file, "w", format="mp4")
+        # The index goes to the front, so that a browser begins before all of the film has come. For that the encoder
+        # opens what it has written once more.
+        self._container = av.open(
+            self._file, "w", format="mp4", options={"movflags": "faststart"}, io_open=lambda *_: _Again(self._file)
+        )
         self._reformatter = av.video.reformatter.VideoReformatter()
         self._stream = self._container.add_stream("libx264", rate=round(self._fps))
         self._size = (rgb.shape[1] * scale, rgb.shape[0] * scale)

@@ -31,6 +31,7 @@ from dqnitro.errors import (
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
 from dqnitro.requirements import check_runner
 from dqnitro.run import make_run
+from dqnitro.run.fixed_order import fixed_order
 from dqnitro.store import checkpoint
 from dqnitro.store.run_folder import RunFolder
 from dqnitro.store.saved_record import check_record
@@ -92,7 +93,7 @@ def train(
     started = time.perf_counter()
     know_pieces(config)
     check_runner(config)
-    with Signals().installed() as signals:
+    with fixed_order(config), Signals().installed() as signals:
         folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
         discard = folder.discard if folder else lambda: None
         try:
@@ -134,7 +135,7 @@ def resume(
         arrays, manifest = checkpoint.load(folder.path)
         config = check_record(manifest, folder.path).replace(**changes)
         check_trust(config, trust)
-        with Signals().installed():
+        with fixed_order(config), Signals().installed():
             return _resume(folder, config, arrays, manifest, (sinks, callbacks), started)
     finally:
         folder.unlock()

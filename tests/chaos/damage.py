@@ -75,19 +75,19 @@ def files(run: pathlib.Path) -> list[pathlib.Path]:
     return sorted(p for p in run.rglob("*") if p.is_file() and p.name != ".lock" and p.stat().st_size)
 
 
-def damaged_file(world: World, rng: random.Random, i: int) -> Outcome:
-    out, run = Outcome(), world.copy()
+def damaged_file(world: World, rng: random.Random, i: int, name: str = "inline") -> Outcome:
+    out, run = Outcome(), world.copy(name)
     every = files(run)
     path = every[i % len(every)]
     what = f"{path.relative_to(run)}: {rng.choice(DAMAGES)(path, rng)}"
-    _use(world, run, out, is_harmless=False)
+    _use(world, run, out, name, is_harmless=False)
     world.forget(run)
     return named(out, what)
 
 
-def damaged_structure(world: World, rng: random.Random, i: int) -> Outcome:
+def damaged_structure(world: World, rng: random.Random, i: int, name: str = "inline") -> Outcome:
     """Another value, a missing key or a moved piece in a JSON file, mostly with a checksum that agrees."""
-    out, run = Outcome(), world.copy()
+    out, run = Outcome(), world.copy(name)
     every = [p for p in files(run) if p.suffix in (".json", ".jsonl")]
     path = every[i % len(every)]
     lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
@@ -97,7 +97,7 @@ def damaged_structure(world: World, rng: random.Random, i: int) -> Outcome:
     signed = path.suffix == ".json" and rng.random() < 0.8
     lines[k] = json.dumps(sealed(data) if signed else data)
     path.write_text("\n".join(lines) + "\n")
-    _use(world, run, out, is_harmless=signed)
+    _use(world, run, out, name, is_harmless=signed)
     world.forget(run)
     return named(out, f"{path.relative_to(run)}: {where}{', signed' if signed else ''}")
 
@@ -120,9 +120,9 @@ def _change(data: Any, rng: random.Random) -> str:
     return f"{'.'.join(way)} is {str(place[key])[:40]!r}"
 
 
-def damaged_arrays(world: World, rng: random.Random, i: int) -> Outcome:
+def damaged_arrays(world: World, rng: random.Random, i: int, name: str = "inline") -> Outcome:
     """Arrays of other shapes and types, missing and additional ones, with checksums that agree."""
-    out, run = Outcome(), world.copy()
+    out, run = Outcome(), world.copy(name)
 
     def tamper() -> str:
         import numpy as np
@@ -131,8 +131,8 @@ def damaged_arrays(world: World, rng: random.Random, i: int) -> Outcome:
 
         arrays, manifest = checkpoint.load(run)
         group = rng.choice(sorted(arrays))
-        name = rng.choice(sorted(arrays[group]))
-        a = arrays[group][name]
+        key = rng.choice(sorted(arrays[group]))
+        a = arrays[group][key]
         changes = {
             "gone": lambda: None, "longer": lambda: np.concatenate([a.reshape(-1), a.reshape(-1)]),
             "empty": lambda: a.reshape(-1)[:0], "float64": lambda: a.astype(np.float64),
@@ -144,24 +144,24 @@ def damaged_arrays(world: World, rng: random.Random, i: int) -> Outcome:
         word = rng.choice(sorted(changes))
         with np.errstate(all="ignore"):
             new = changes[word]()
-        arrays[group].pop(name)
+        arrays[group].pop(key)
         if new is not None:
-            arrays[group][name] = new
+            arrays[group][key] = new
         record = {k: v for k, v in manifest.items() if k not in ("magic", "format", "steps", "files", "checksum")}
         checkpoint.save(run / "checkpoints", manifest["steps"], arrays, record)
-        return f"{group}.{name} {word}"
+        return f"{group}.{key} {word}"
 
     child = forked(tamper)
     assert child.code == 0, child.text
-    _use(world, run, out, is_harmless=True)
+    _use(world, run, out, name, is_harmless=True)
     world.forget(run)
     return named(out, str(child.value))
 
 
-def _use(world: World, run: pathlib.Path, out: Outcome, is_harmless: bool) -> None:
+def _use(world: World, run: pathlib.Path, out: Outcome, name: str, is_harmless: bool) -> None:
     """Every command takes the run or refuses it in a line. `is_harmless`: somebody signed it, so that it may differ."""
     todo = [
-        ["runs", "--root", str(run.parent)], ["report", str(run)], ["compare", str(run), str(world.stored())],
+        ["runs", "--root", str(run.parent)], ["report", str(run)], ["compare", str(run), str(world.stored(name))],
         ["play", str(run), "--games", "1"],
     ]  # fmt: skip
 
@@ -178,13 +178,13 @@ def _use(world: World, run: pathlib.Path, out: Outcome, is_harmless: bool) -> No
     if child.code == 2 and snapshot(run) != before:
         changed = [k for k, v in snapshot(run).items() if before.get(k) != v]
         out.count("lost", f"resume refused the run and changed {changed}")
-    if child.code == 0 and not is_harmless and child.value != world.whole():
+    if child.code == 0 and not is_harmless and child.value != world.whole(name):
         out.count("different", "resumed from damaged files")
 
 
 assert CONFIG.max_steps < END
 KINDS = [
-    Kind("damaged file", "flipped, cut, missing, swapped: every file of a run", damaged_file, short=60, long=350),
-    Kind("damaged structure", "other values in JSON, with checksums that agree", damaged_structure, short=30, long=220),
-    Kind("damaged arrays", "other shapes and types, with checksums that agree", damaged_arrays, short=30, long=130),
+    Kind("damaged file", "flipped, cut, missing, swapped: every file of a run", damaged_file, short=60, long=140),
+    Kind("damaged structure", "other values in JSON, with checksums that agree", damaged_structure, short=30, long=100),
+    Kind("damaged arrays", "other shapes and types, with checksums that agree", damaged_arrays, short=30, long=60),
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import hashlib
 import io
@@ -26,14 +27,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import psutil
 
 import fakes_envs
+from chaos import gpu_models
 from dqnitro.config import Config
 from dqnitro.session import resume, train
 
 COLUMNS = ("lost", "different", "tracebacks", "crashes", "hangs", "orphans")
-LIMIT_S = 120.0  # of a fault that takes a tenth of a second: on a busy machine, too
+# A fault takes a tenth of a second. It hangs when it has idled, or worked, for so much longer; time in which it waits
+# for a core counts as neither, so that a busy machine makes no hangs.
+IDLE_S, CPU_S = 60.0, 120.0
+LOOK_S = 0.25
 KILLED = 137  # what a child's exit code is after a kill -9 of its own
 # Updates, target copies, ends of games and all kinds of files, in some 50 ms.
 CONFIG = Config(
@@ -42,7 +48,24 @@ CONFIG = Config(
     torch_threads=1, checkpoint_every_s=0.0, log_every_s=1e-6, steps_per_update=4.0,
 )  # fmt: skip
 END = 56  # steps to which every run is resumed and then compared
+END_LATE = 300  # of runs that are struck at a random moment
 fakes_envs.register()
+# The runs that faults are made in: their changes of CONFIG. GPU runners have both halves on the CPU here
+# (`gpu_models`): the same loops, checkpoints and checks, and no CUDA.
+_IMAGES = {
+    "env_id": "dqnitro_test/Catch-v0", "envs": "gym-sync", "frame_stack": 2, "screen_size": 36, "network": "small",
+    "replay_capacity": 2 * 40,
+}  # fmt: skip
+RUNS: dict[str, dict[str, Any]] = {
+    "inline": {},
+    "hybrid": {**_IMAGES, "runner": "hybrid"},
+    "parts": {
+        **_IMAGES, "env_id": "breakout", "envs": "console", "runner": "hybrid", "n_envs": 4, "replay_capacity": 4 * 40,
+        "max_episode_frames": 60, "noop_max": 4, "env_threads": 1, "prioritized": True,
+    },
+    "device": {**_IMAGES, "env_id": "pong", "envs": "wrappers", "runner": "device"},
+}  # fmt: skip
+gpu_models.register()
 
 
 @dataclass
@@ -51,6 +74,7 @@ class Outcome:
 
     bad: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COLUMNS, 0))
     notes: list[str] = field(default_factory=list)
+    faults: int = 1  # how many were made; 0: the run had ended before
 
     def count(self, column: str, note: str) -> None:
         self.bad[column] += 1
@@ -80,6 +104,7 @@ class Kind:
     fault: Callable[[World, random.Random, int], Outcome]
     short: int
     long: int
+    seconds: float = 1.0  # that one takes, about: to share the work out
 
 
 class World:
@@ -95,7 +120,7 @@ class World:
         """A run of CONFIG with these changes, ended after 40 steps. It is never touched: copy it."""
         if name not in self._stored:
             path = self.root / f"stored-{name}"
-            child = forked(lambda: train(CONFIG.replace(**changes), path) and None)
+            child = forked(lambda: train(config_of(name, **changes), path) and None)
             assert child.code == 0, child.text
             self._stored[name] = path
         return self._stored[name]
@@ -108,29 +133,40 @@ class World:
     def new(self) -> pathlib.Path:
         return pathlib.Path(tempfile.mkdtemp(dir=self.root)) / "run"
 
-    def whole(self, name: str = "inline", **changes: Any) -> str:
-        """The digest of the run that nothing happened to, after END steps."""
-        if name not in self._whole:
-            child = forked(lambda: digest(train(CONFIG.replace(max_steps=END, **changes))))
+    def whole(self, name: str = "inline", steps: int = END, **changes: Any) -> str:
+        """The digest of the run that nothing happened to, after this many steps."""
+        if (key := f"{name} {steps}") not in self._whole:
+            run = self.new()  # with a folder: saving takes in what groups at play have finished
+            child = forked(lambda: digest(train(config_of(name, max_steps=steps, **changes), run)))
             assert child.code == 0, child.text
-            self._whole[name] = child.value
-        return self._whole[name]
+            self.forget(run)
+            self._whole[key] = child.value
+        return self._whole[key]
 
-    def check_resumes(self, run: pathlib.Path, out: Outcome, name: str = "inline", may_be_new: bool = False) -> None:
+    def check_resumes(
+        self, run: pathlib.Path, out: Outcome, name: str = "inline", may_be_new: bool = False, steps: int = END
+    ) -> None:
         """The run goes on and ends as the one that nothing happened to. `may_be_new`: it may hold no checkpoint yet."""
-        child = forked(lambda: digest(resume(run, max_steps=END, checkpoint_every_s=0.0)))
+        child = forked(lambda: digest(resume(run, max_steps=steps, checkpoint_every_s=0.0)))
         if may_be_new and child.code == 2 and ("no checkpoint" in child.text or "does not exist" in child.text):
             return
         judge(child, out, codes=(0,), what="resume")
         if child.code == 2:
             out.count("lost", child.told)
-        elif child.code == 0 and child.value != self.whole(name):
+        elif child.code == 0 and child.value != self.whole(name, steps):
             out.count("different", f"after resume: {child.value}")
         elif child.code == 0 and (left := temporaries(run)):
             out.count("lost", f"left behind: {left}")
 
     def forget(self, run: pathlib.Path) -> None:
         shutil.rmtree(run.parent, ignore_errors=True)
+
+
+def config_of(name: str, **changes: Any) -> Config:
+    """The config of a run of this name; one that is not in the table is CONFIG with the changes."""
+    if RUNS.get(name, {}).get("envs") == "console":
+        warm_console()
+    return CONFIG.replace(**(RUNS.get(name, {}) | changes))
 
 
 def judge(child: Child, out: Outcome, codes: tuple[int, ...], what: str) -> None:
@@ -146,13 +182,23 @@ def judge(child: Child, out: Outcome, codes: tuple[int, ...], what: str) -> None
 def digest(result: Any) -> str:
     """Of everything that a run has learned and will do next."""
     a = result.agent
-    h = hashlib.blake2b(a.obs.tobytes() + a.pending.tobytes(), digest_size=8)
-    for name, tensor in sorted(a.learner.get_state().items()):
-        h.update(name.encode() + tensor.numpy().tobytes())
-    for name, array in sorted(a.replay.get_state().items()):
-        h.update(name.encode() + array.tobytes())
-    h.update(str([a.clock.get_state(), a.rng_act.bit_generator.state, a.rng_replay.bit_generator.state]).encode())
+    h = hashlib.blake2b(digest_size=8)
+    arrays = {**a.learner.get_state(), **{f"replay.{k}": v for k, v in a.replay.get_state().items()}}
+    arrays |= {f"agent.{k}": v for k, v in _own_arrays(a).items()}
+    for name, array in sorted(arrays.items()):
+        h.update(name.encode() + np.asarray(array).tobytes())
+    words = [a.clock.get_state()]
+    words += [getattr(a, name).bit_generator.state for name in ("rng_act", "rng_replay") if hasattr(a, name)]
+    h.update(str(words).encode())
     return h.hexdigest()
+
+
+def _own_arrays(agent: Any) -> dict[str, Any]:
+    if not hasattr(agent, "ring"):
+        return {"obs": agent.obs, "pending": agent.pending}
+    shown = {f"obs.{k}": player.obs for k, player in enumerate(agent.players)}
+    chances = {f"chance.{k}": chance.get_state() for k, chance in agent.chances.items()}
+    return {**agent.state_tensors(), **shown, **chances, **agent.acting.get_state()}
 
 
 def temporaries(run: pathlib.Path) -> list[str]:
@@ -191,8 +237,78 @@ def warm_up(folder: pathlib.Path) -> None:
     gc.freeze()  # a collection in a child would copy every page that it visits
 
 
-def forked(work: Callable[[], Any], meddle: Callable[[int], None] | None = None, limit_s: float = LIMIT_S) -> Child:
-    """Do something in a forked child; `meddle` gets its process number while it works. Errors end it as a command's."""
+@functools.cache
+def warm_console() -> None:
+    """Load what is compiled once, in the process that forks: it takes two seconds."""
+    from dqnitro.atari import AtariVec
+    from dqnitro.atari.console import Console
+
+    Console(rom=bytes(4096), cartridge="4K").act(0)
+    env = AtariVec("breakout", 2, num_threads=1)
+    env.reset(seed=1)
+    env.step(np.zeros(2, np.int64))
+    env.close()
+
+
+class Patience:
+    """Notices processes that hang: by what they do, not by the clock."""
+
+    def __init__(self, processes: Callable[[], list[psutil.Process]], idle_s: float = IDLE_S, cpu_s: float = CPU_S):
+        self._processes, self._idle_s, self._cpu_s = processes, idle_s, cpu_s
+        self._last = time.monotonic()
+        self._idled = 0.0
+        self._used: dict[int, float] = {}  # seconds of the CPU, by process
+
+    def over(self) -> bool:
+        """Have they idled, or worked, for too long? Cheap if asked often."""
+        now = time.monotonic()
+        elapsed = now - self._last
+        if elapsed < LOOK_S:
+            return False
+        self._last = now
+        before, waiting = sum(self._used.values()), False
+        for p in self._processes():
+            with contextlib.suppress(psutil.Error):
+                times = p.cpu_times()
+                self._used[p.pid] = times.user + times.system
+                waiting = waiting or p.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+        used = sum(self._used.values())
+        if not waiting and used - before < 0.05 * elapsed:
+            self._idled += min(elapsed, 2 * LOOK_S)  # a look that comes late has itself waited for a core
+        return self._idled > self._idle_s or used > self._cpu_s
+
+
+def family(pid: int) -> list[psutil.Process]:
+    """A process and all that descend from it."""
+    with contextlib.suppress(psutil.Error):
+        one = psutil.Process(pid)
+        return [one, *one.children(recursive=True)]
+    return []
+
+
+def has_ended(pid: int) -> bool:
+    """Is it gone, or only waiting to be collected?"""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return True
+
+
+def wait_until(pid: int, condition: Callable[[], Any]) -> bool:
+    """Wait for something that a process is about to do: True, or False if it ended or hangs instead."""
+    patience = Patience(lambda: family(pid))
+    while not condition():
+        if has_ended(pid) or patience.over():
+            return False
+        time.sleep(0.005)
+    return True
+
+
+def forked(work: Callable[[], Any], meddle: Callable[[int], None] | None = None, times: float = 1.0) -> Child:
+    """Do something in a forked child; `meddle` gets its process number while it works. Errors end it as a command's.
+
+    `times`: how many times as long as a usual fault it may take.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     place = pathlib.Path(tempfile.mkdtemp(prefix="chaos-"))
@@ -200,17 +316,16 @@ def forked(work: Callable[[], Any], meddle: Callable[[int], None] | None = None,
     if pid == 0:
         _child(work, place)
     hung = False
-    end = time.monotonic() + limit_s
+    patience = Patience(lambda: family(pid), IDLE_S * times, CPU_S * times)
     try:
         if meddle is not None:
-            while not (place / "text").exists() and time.monotonic() < end:
-                time.sleep(0.001)  # the fork itself is not what is tested
+            wait_until(pid, (place / "text").exists)  # the fork itself is not what is tested
             meddle(pid)
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 break
-            if time.monotonic() > end:
+            if patience.over():
                 hung = True
                 os.kill(pid, signal.SIGKILL)
                 _, status = os.waitpid(pid, 0)
@@ -256,15 +371,19 @@ def _child(work: Callable[[], Any], place: pathlib.Path) -> None:
 
 def count_orphans(out: Outcome, patience_s: float = 10.0) -> None:
     """Processes that outlived the fault. The patience is for those that were told to end and are about to."""
-    me, end = psutil.Process(), time.monotonic() + patience_s
-    while time.monotonic() < end:
-        left = [p for p in me.children(recursive=True) if not _is_over(p)]
-        if not left:
-            return
+    me = psutil.Process()
+
+    def left() -> list[psutil.Process]:
+        return [p for p in me.children(recursive=True) if not _is_over(p)]
+
+    patience = Patience(left, patience_s, 2 * patience_s)
+    while left():
+        if patience.over():
+            break
         time.sleep(0.02)
-    for p in left:
+    for p in left():
         with contextlib.suppress(psutil.Error):
-            out.count("orphans", " ".join(p.cmdline())[:120])
+            out.count("orphans", f"{p.name()} ({p.status()}): {' '.join(p.cmdline())[:120]}")
             p.kill()
 
 
@@ -274,6 +393,8 @@ def _is_over(p: psutil.Process) -> bool:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(p.pid, os.WNOHANG)
             return True
-        return "resource_tracker" in " ".join(p.cmdline())
+        words = " ".join(p.cmdline())
+        # Without memory: only the kernel still works at its end.
+        return "resource_tracker" in words or (not words and p.memory_info().rss == 0)
     except psutil.Error:
         return True

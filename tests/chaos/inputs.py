@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
 import random
+import sys
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from chaos.harness import CONFIG, Kind, Outcome, World, digest, forked, judge
+from chaos.harness import CONFIG, Kind, Outcome, World, digest, forked, judge, warm_console
 from chaos.saves import named
 from dqnitro.session import resume, train
 
+TEN = 10  # small faults in one process
 RETURNS: list[Any] = [
     None, float("nan"), float("inf"), -float("inf"), "x", [], [1.0, 2.0], {}, b"", 1e400, np.array([np.nan]),
     np.zeros((3, 3)), object(), True, 10**400,
@@ -103,13 +104,13 @@ def wild_env(world: World, rng: random.Random, i: int) -> Outcome:
 
 def atari_vec(world: World, rng: random.Random, i: int) -> Outcome:
     """Ten misuses of AtariVec in one process: exceptions that say what is wrong, never the end of the process."""
-    out, seed = Outcome(), rng.randrange(2**31)
-    _warm_console()
+    out, seed = Outcome(faults=TEN), rng.randrange(2**31)
+    warm_console()
 
     def work() -> None:
         from chaos import atari_misuse
 
-        for name, check in atari_misuse.faults(seed, 10):
+        for name, check in atari_misuse.faults(seed, TEN):
             print(name)
             check()
 
@@ -120,7 +121,7 @@ def atari_vec(world: World, rng: random.Random, i: int) -> Outcome:
 def random_rom(world: World, rng: random.Random, i: int) -> Outcome:
     """Random bytes as a cartridge, random actions: it runs, whatever it does."""
     out = Outcome()
-    _warm_console()
+    warm_console()
 
     def work() -> None:
         from dqnitro.atari.console import Console
@@ -138,27 +139,19 @@ def random_rom(world: World, rng: random.Random, i: int) -> Outcome:
     return out
 
 
-@functools.cache
-def _warm_console() -> None:
-    """Load what is compiled once, in the process that forks: it takes two seconds."""
-    from dqnitro.atari.console import Console
-
-    Console(rom=bytes(4096), cartridge="4K").act(0)
-
-
 def command_line(world: World, rng: random.Random, i: int) -> Outcome:
-    """A bad command line or config, generated from the settings' own types and ranges."""
+    """Ten bad command lines or configs, generated from the settings' own types and ranges."""
     from chaos import command_lines
 
-    out = Outcome()
+    out = Outcome(faults=TEN)
     seed = rng.randrange(2**31)
 
-    def work() -> str:
+    def work() -> None:
         make = command_lines.faults if i % 2 else command_lines.config_faults
-        ((name, check),) = list(make(seed, 1))
-        with contextlib.redirect_stdout(io.StringIO()):
-            check()
-        return name
+        for name, check in make(seed, TEN):
+            print(name, file=sys.stderr)
+            with contextlib.redirect_stdout(io.StringIO()):
+                check()
 
     child = forked(work)
     judge(child, out, codes=(0,), what=f"generated with seed {seed}")
@@ -166,14 +159,15 @@ def command_line(world: World, rng: random.Random, i: int) -> Outcome:
 
 
 KINDS = [
-    Kind("environment", "one wrong value or exception of an environment", wild_env, short=24, long=120),
+    Kind("environment", "one wrong value or exception of an environment", wild_env, short=24, long=40, seconds=2),
     Kind(
         "command line",
         "bad options and settings, generated from their types and ranges",
         command_line,
         short=0,
-        long=120,
+        long=650,
+        seconds=0.1,
     ),
-    Kind("AtariVec", "ten bad arguments, actions, resets or states", atari_vec, short=0, long=30),
+    Kind("AtariVec", "bad arguments, actions, resets or states", atari_vec, short=0, long=400, seconds=0.4),
     Kind("ROM", "random bytes as a cartridge", random_rom, short=0, long=40),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import pathlib
 import random
@@ -15,8 +16,22 @@ from typing import Any
 
 import psutil
 
-from chaos.harness import CONFIG, Kind, Outcome, World, count_orphans, digest, forked, judge
-from chaos.saves import END_LATE, named, whole_late
+from chaos.harness import (
+    CONFIG,
+    END_LATE,
+    Kind,
+    Outcome,
+    Patience,
+    World,
+    count_orphans,
+    digest,
+    family,
+    forked,
+    has_ended,
+    judge,
+    wait_until,
+)
+from chaos.saves import named
 from dqnitro.cli import main
 from dqnitro.common import signals
 from dqnitro.run.processes import remote, watchdog
@@ -25,6 +40,7 @@ from dqnitro.store import checkpoint
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 PLAYED = {"runner": "processes", "slack_steps": 4}
+PLAYED_STEPS = 120
 STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
@@ -36,6 +52,7 @@ def signal_at_random(world: World, rng: random.Random, i: int) -> Outcome:
 
     def strike(pid: int) -> None:
         time.sleep(delay)
+        out.faults = int(not has_ended(pid))
         os.kill(pid, number)
 
     def work() -> None:
@@ -51,29 +68,18 @@ def signal_at_random(world: World, rng: random.Random, i: int) -> Outcome:
     return named(out, what)
 
 
-def _compare(world: World, run: pathlib.Path, out: Outcome, name: str = "late", **changes: Any) -> None:
-    child = forked(lambda: digest(resume(run, max_steps=END_LATE, checkpoint_every_s=0.0)))
+def _compare(
+    world: World, run: pathlib.Path, out: Outcome, name: str = "inline", steps: int = END_LATE, **changes: Any
+) -> None:
+    child = forked(lambda: digest(resume(run, max_steps=steps, checkpoint_every_s=0.0)))
     judge(child, out, codes=(0,), what="resume")
     if child.code == 2:
         out.count("lost", child.told)
-    elif child.code == 0 and child.value != _whole(world, name, changes):
+    elif child.code == 0 and child.value != world.whole(name, steps, **changes):
         out.count("different", f"after resume: {child.value}")
 
 
-_wholes: dict[str, str] = {}
-
-
-def _whole(world: World, name: str, changes: dict[str, Any]) -> str:
-    if name == "late":
-        return whole_late(world)
-    if name not in _wholes:
-        child = forked(lambda: digest(train(CONFIG.replace(max_steps=END_LATE, **changes))))
-        assert child.code == 0, child.text
-        _wholes[name] = child.value
-    return _wholes[name]
-
-
-# -- the player
+# -- the player and its trainer
 
 
 def _players(pid: int) -> list[int]:
@@ -82,82 +88,98 @@ def _players(pid: int) -> list[int]:
     return []
 
 
-def _signal_player(rng: random.Random, pid: int, number: int, wait: Callable[[], bool]) -> None:
-    """At a random moment after the run has begun (or while the player starts)."""
-    end = time.monotonic() + 60
-    while not (wait() and _players(pid)) and time.monotonic() < end and psutil.pid_exists(pid):
-        time.sleep(0.01)
-    time.sleep(rng.uniform(0, 0.3))
-    for player in _players(pid):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(player, number)
+def _kill(pid: int, number: int) -> bool:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# Who gets which signal, and when. A trainer that was stopped goes on half a second later; a player is given up.
+PLAYER_FAULTS = [
+    *((who, number, moment) for moment in ("at random", "at a weight publication", "at a checkpoint", "at the start")
+      for who in ("player", "trainer") for number in (signal.SIGKILL, signal.SIGSTOP)),
+    ("trainer", signal.SIGINT, "at random"), ("player", signal.SIGSTOP, "and Ctrl-C"),
+]  # fmt: skip
 
 
 def player_fault(world: World, rng: random.Random, i: int) -> Outcome:
     """The player or the trainer is killed or stopped: at random, when weights are handed over, at a checkpoint, ..."""
-    out, run = Outcome(), world.new()
-    number, moment = [
-        (signal.SIGKILL, "at random"), (signal.SIGSTOP, "at random"), (signal.SIGKILL, "at a weight publication"),
-        (signal.SIGKILL, "at a checkpoint"), (signal.SIGKILL, "of the trainer"), (signal.SIGKILL, "while it starts"),
-        (signal.SIGINT, "of the trainer"), (signal.SIGSTOP, "and Ctrl-C"),
-    ][i % 8]  # fmt: skip
+    who, number, moment = PLAYER_FAULTS[i % len(PLAYER_FAULTS)]
+    out, run = Outcome(faults=0), world.new()
     metrics = run / "metrics.jsonl"
-    at = rng.randrange(1, 60)
+    inside = moment in ("at a weight publication", "at a checkpoint")
+    at, delay = rng.randrange(1, 20), rng.uniform(0, 0.4)
 
-    def begun() -> bool:
-        return moment == "while it starts" or (metrics.exists() and metrics.stat().st_size > 0)
+    def begun(pid: int) -> Callable[[], bool]:
+        if moment == "at the start":
+            return lambda: bool(_players(pid))
+        return lambda: metrics.exists() and metrics.stat().st_size > 0 and bool(_players(pid))
 
     def strike(pid: int) -> None:
-        if moment == "of the trainer":
-            end = time.monotonic() + 60
-            while not begun() and time.monotonic() < end and psutil.pid_exists(pid):
-                time.sleep(0.01)
-            time.sleep(rng.uniform(0, 0.5))
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        elif moment in ("at random", "while it starts", "and Ctrl-C"):
-            _signal_player(rng, pid, number, begun)
+        if not inside:
+            if not wait_until(pid, begun(pid)):
+                return
+            time.sleep(delay)
+            targets = [p for p in (_players(pid) if who == "player" else [pid]) if not has_ended(p)]
+            out.faults = min(1, sum(_kill(p, number) for p in targets))
             if moment == "and Ctrl-C":
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGINT)
+                _kill(pid, signal.SIGINT)
+        if who == "trainer" and number == signal.SIGSTOP and wait_until(pid, lambda: _is_stopped(pid)):
+            time.sleep(0.5)
+            _kill(pid, signal.SIGCONT)
+            out.faults = 1
 
     def work() -> str:
         watchdog.STOPPED_S = 1.0 if moment != "and Ctrl-C" else 1e9  # 8 s in earnest
         signals.PATIENCE_S = 0.5
-        _strike_inside(moment, at)
-        config = CONFIG.replace(max_steps=END_LATE, checkpoint_every_s=0.05, **PLAYED)
+        if inside:
+            _strike_inside(who, number, moment, at)
+        config = CONFIG.replace(max_steps=PLAYED_STEPS, checkpoint_every_s=0.05, **PLAYED)
         result = train(config, run)
         if result.exit_code:
             raise SystemExit(result.exit_code)
         return digest(result)
 
     child = forked(work, strike)
-    what = f"{signal.Signals(number).name} {moment}"
-    fatal = {"of the trainer": (0, -signal.SIGKILL, 130), "while it starts": (0, 4), "and Ctrl-C": (0, 130)}
-    judge(child, out, codes=fatal.get(moment, (0,)), what=what)
-    if child.code == 0 and child.value is not None and child.value != _whole(world, "played", PLAYED):
+    if inside and (who == "player" or number == signal.SIGKILL):
+        out.faults = int(STRUCK in child.text)
+    what = f"{signal.Signals(number).name} of the {who} {moment}"
+    codes = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGINT: (130,)}.get(number, ()) if who == "trainer" else ()
+    codes += {"at the start": (4,), "and Ctrl-C": (130,)}.get(moment, ())
+    judge(child, out, codes=(0, *codes), what=what)
+    if child.code == 0 and child.value is not None and child.value != world.whole("played", PLAYED_STEPS, **PLAYED):
         out.count("different", "after the player was revived")
     if child.code != 0 and (run / "checkpoints").exists() and checkpoint.complete(run / "checkpoints"):
-        _compare(world, run, out, "played", **PLAYED)
+        _compare(world, run, out, "played", PLAYED_STEPS, **PLAYED)
     world.forget(run)
     return named(out, what)
 
 
-def _strike_inside(moment: str, at: int) -> None:
-    """Kill the player in the middle of one of the trainer's own calls."""
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    return False
+
+
+STRUCK = "chaos: struck"
+
+
+def _strike_inside(who: str, number: int, moment: str, at: int) -> None:
+    """Send a signal to the player or to this process in the middle of one of the trainer's own calls."""
     owner, name = {
         "at a weight publication": (remote.WeightRing, "write"), "at a checkpoint": (remote.RemotePlayer, "get_state"),
-    }.get(moment, (None, ""))  # fmt: skip
-    if owner is None:
-        return
+    }[moment]  # fmt: skip
     real, calls = getattr(owner, name), [0]
     at = at if name == "write" else 1 + at % 2
 
     def call(self: Any, *args: Any) -> Any:
         calls[0] += 1
         if calls[0] == at:
-            for player in _players(os.getpid()):
-                os.kill(player, signal.SIGKILL)
+            print(STRUCK, flush=True)
+            for pid in _players(os.getpid()) if who == "player" else [os.getpid()]:
+                os.kill(pid, number)
         return real(self, *args)
 
     setattr(owner, name, call)
@@ -165,65 +187,90 @@ def _strike_inside(moment: str, at: int) -> None:
 
 # -- several seeds
 
+STEPS = 1500  # of each seed
+WORDS = ["train", f"fakes_envs:{CONFIG.env_id}", "--seeds", "2", "--recipe", "baseline", "--steps", str(STEPS),
+         "--first-fill-steps", "20", "--batch-size", "4", "--hidden-units", "8", "--replay-capacity", "200",
+         "--checkpoint-every-s", "0.05", "--no-video", "--quiet"]  # fmt: skip
+SEEDS_FAULTS = [
+    *((who, number, "at random") for who in ("child", "parent") for number in (signal.SIGKILL, signal.SIGSTOP)),
+    ("parent", signal.SIGINT, "at random"), ("parent", signal.SIGTERM, "at random"),
+    ("child", signal.SIGKILL, "at the start"), ("parent", signal.SIGKILL, "at the start"),
+    ("parent", signal.SIGINT, "at the start"),
+]  # fmt: skip
+
+
+def _environ() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+
 
 def seeds_fault(world: World, rng: random.Random, i: int) -> Outcome:
     """`train --seeds 2`: a child or the parent is killed, stopped or interrupted; then resumed to the same weights."""
     out, run = Outcome(), world.new()
-    who, number = [
-        ("child", signal.SIGKILL), ("parent", signal.SIGKILL), ("parent", signal.SIGINT), ("parent", signal.SIGTERM),
-    ][i % 4]  # fmt: skip
-    steps = 3000
-    words = ["train", f"fakes_envs:{CONFIG.env_id}", "--seeds", "2", "--recipe", "baseline", "--steps", str(steps),
-             "--first-fill-steps", "20", "--batch-size", "4", "--hidden-units", "8", "--replay-capacity", "200",
-             "--checkpoint-every-s", "0.05", "--no-video", "--quiet", "--run-dir", str(run)]  # fmt: skip
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    who, number, moment = SEEDS_FAULTS[i % len(SEEDS_FAULTS)]
+    what = f"{who}, {signal.Signals(number).name} {moment}"
     process = subprocess.Popen(
-        [sys.executable, "-m", "dqnitro", *words],
-        env=environ,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    end = time.monotonic() + 120
+        [sys.executable, "-m", "dqnitro", *WORDS, "--run-dir", str(run)], env=_environ(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
     saved = [run / f"s{seed}" / "checkpoints" for seed in (1, 2)]
-    while time.monotonic() < end and process.poll() is None and not all(p.exists() for p in saved):
-        time.sleep(0.02)
+
+    def children() -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(process.pid).children()
+        return []
+
+    def ready() -> bool:
+        return bool(children()) if moment == "at the start" else all(p.exists() for p in saved)
+
+    wait_until(process.pid, ready)
     time.sleep(rng.uniform(0, 0.5))
-    children = (
-        [p for p in psutil.Process(process.pid).children() if process.poll() is None] if process.poll() is None else []
-    )
-    target = rng.choice(children).pid if who == "child" and children else process.pid
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(target, number)
-    try:
-        text, _ = process.communicate(timeout=150)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        text, _ = process.communicate()
-        out.count("hangs", f"{who}, {signal.Signals(number).name}")
+    target = rng.choice(children()).pid if who == "child" and children() else process.pid
+    out.faults = int(not has_ended(target) and _kill(target, number))
+    if number == signal.SIGSTOP:
+        time.sleep(1.0)
+        _kill(target, signal.SIGCONT)
+    if _wait(process):
+        out.count("hangs", what)
+    text = process.communicate()[0]
     if "Traceback" in text:
         out.count("tracebacks", text[-300:])
     count_orphans(out, 30.0)  # after the parent's death its children save first
-    child = forked(lambda: _seeds_weights(run, steps), limit_s=200)
+    if (run / "seeds.json").exists():
+        _resume_seeds(world, run, out)
+    elif moment != "at the start":
+        out.count("lost", "there is no seeds.json")
+    world.forget(run)
+    return named(out, what)
+
+
+def _wait(process: subprocess.Popen[str]) -> bool:
+    """For its end; True if it hangs (and had to be killed)."""
+    patience = Patience(lambda: family(process.pid), idle_s=120.0, cpu_s=600.0)
+    while process.poll() is None:
+        if patience.over():
+            process.kill()
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _resume_seeds(world: World, run: pathlib.Path, out: Outcome) -> None:
+    child = forked(lambda: _seeds_weights(run), times=4)
     judge(child, out, codes=(0,), what="resume")
     if child.code == 2:
         out.count("lost", child.told)
-    elif child.code == 0 and child.value != _seeds_alone(world, steps):
+    elif child.code == 0 and child.value != _seeds_alone(world):
         out.count("different", f"seeds after resume: {child.value}")
-    world.forget(run)
-    return named(out, f"{who}, {signal.Signals(number).name}")
 
 
-def _seeds_weights(run: pathlib.Path, steps: int) -> list[str]:
-    import hashlib
-
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    if main(["train", "--resume", str(run), "--trust", "--steps", str(steps), "--no-video", "--quiet"]) != 0:
+def _seeds_weights(run: pathlib.Path) -> list[str]:
+    os.environ.update(_environ())
+    if main(["train", "--resume", str(run), "--trust", "--steps", str(STEPS), "--no-video", "--quiet"]) != 0:
         raise RuntimeError("the seeds could not be resumed")
-    from dqnitro.store.checkpoint import load_weights
-
     return [
-        hashlib.blake2b(b"".join(t.numpy().tobytes() for _, t in sorted(load_weights(p).items()))).hexdigest()[:16]
+        hashlib.blake2b(
+            b"".join(t.numpy().tobytes() for _, t in sorted(checkpoint.load_weights(p).items()))
+        ).hexdigest()[:16]
         for p in (run / "s1" / "model.safetensors", run / "s2" / "model.safetensors")
     ]
 
@@ -231,27 +278,31 @@ def _seeds_weights(run: pathlib.Path, steps: int) -> list[str]:
 _alone: list[list[str]] = []
 
 
-def _seeds_alone(world: World, steps: int) -> list[str]:
+def _seeds_alone(world: World) -> list[str]:
     """The weights of the two seeds if nothing happens."""
     if not _alone:
         run = world.new()
-        words = ["train", f"fakes_envs:{CONFIG.env_id}", "--seeds", "2", "--recipe", "baseline", "--steps", str(steps),
-                 "--first-fill-steps", "20", "--batch-size", "4", "--hidden-units", "8", "--replay-capacity", "200",
-                 "--no-video", "--quiet", "--run-dir", str(run)]  # fmt: skip
 
         def alone() -> list[str]:
-            os.environ["PYTHONPATH"] = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-            main(words)
-            return _seeds_weights(run, steps)
+            os.environ.update(_environ())
+            main([*WORDS, "--run-dir", str(run)])
+            return _seeds_weights(run)
 
-        child = forked(alone, limit_s=200)
+        child = forked(alone, times=4)
         assert child.code == 0, child.text
         _alone.append(child.value)
     return _alone[0]
 
 
 KINDS = [
-    Kind("signal", "Ctrl-C, SIGTERM, SIGHUP at random moments", signal_at_random, short=25, long=150),
-    Kind("player", "players and trainers killed or stopped (runner processes)", player_fault, short=0, long=24),
-    Kind("seeds", "children and parent of --seeds killed or interrupted", seeds_fault, short=0, long=4),
+    Kind("signal", "Ctrl-C, SIGTERM, SIGHUP at random moments", signal_at_random, short=25, long=100, seconds=0.5),
+    Kind(
+        "player",
+        "players and trainers killed or stopped (runner processes)",
+        player_fault,
+        short=0,
+        long=18,
+        seconds=10,
+    ),
+    Kind("seeds", "children and parent of --seeds killed, stopped or interrupted", seeds_fault, 0, 9, seconds=25),
 ]

@@ -15,20 +15,23 @@ import os
 import pathlib
 import random
 import resource
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
-from chaos.harness import CONFIG, KILLED, Kind, Outcome, World, digest, forked, judge
+from chaos.harness import CONFIG, END_LATE, KILLED, Kind, Outcome, World, config_of, forked, judge
+from dqnitro.config import Config
 from dqnitro.session import resume, train
 from dqnitro.store.run_folder import RunFolder
 
 ERRORS = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EDQUOT": errno.EDQUOT, "kill": 0}
 # Checkpoints after every tick, so that a session has several saves.
-SAVES: dict[str, tuple[bool, Callable[[pathlib.Path], Any]]] = {
-    "first": (False, lambda run: train(CONFIG, run)),
-    "normal": (True, lambda run: resume(run, max_steps=50, checkpoint_every_s=1e-9)),
-    "repeated": (True, lambda run: resume(run)),
+SAVES: dict[str, tuple[bool, Callable[..., Any]]] = {
+    "first": (False, lambda run, config=CONFIG: train(config, run)),
+    "normal": (True, lambda run, config=CONFIG: resume(run, max_steps=50, checkpoint_every_s=1e-9)),
+    "repeated": (True, lambda run, config=CONFIG: resume(run)),
 }
 
 
@@ -135,39 +138,38 @@ class Watched:
 _operations: dict[str, int] = {}
 
 
-def operations(world: World, save: str) -> int:
+def operations(world: World, save: str, name: str) -> int:
     """How many file operations this kind of save has."""
-    if save not in _operations:
+    if (key := f"{save} {name}") not in _operations:
         stored, work = SAVES[save]
-        run = world.copy() if stored else world.new()
+        run = world.copy(name) if stored else world.new()
 
         def count() -> int:
             saboteur = Saboteur(run)
             saboteur.install()
-            work(run)
+            work(run, config_of(name))
             return saboteur.calls
 
         child = forked(count)
         assert child.code == 0 and child.value > 20, child.text
-        _operations[save] = child.value
+        _operations[key] = child.value
         world.forget(run)
-    return _operations[save]
+    return _operations[key]
 
 
-def fault_in_a_save(world: World, rng: random.Random, i: int) -> Outcome:
+def fault_in_a_save(world: World, rng: random.Random, i: int, name: str = "inline") -> Outcome:
     """Number i is operation i of the kinds of save, each with every error, one after the other."""
     out = Outcome()
     save = list(SAVES)[i % len(SAVES)]
     error = list(ERRORS)[i // len(SAVES) % len(ERRORS)]
-    at = (
-        i // (len(SAVES) * len(ERRORS)) * 7 % operations(world, save) + 1
-    )  # 7: a short campaign sees all parts of a save
+    n = operations(world, save, name)
+    at = i // (len(SAVES) * len(ERRORS)) * 7 % n + 1  # 7: a short campaign sees all parts of a save
     stored, work = SAVES[save]
-    run = world.copy() if stored else world.new()
+    run = world.copy(name) if stored else world.new()
 
     def sabotaged() -> None:
         Saboteur(run, at, ERRORS[error]).install()
-        work(run)
+        work(run, config_of(name))
 
     child = forked(sabotaged)
     what = f"{error} at operation {at} of a {save} save"
@@ -175,7 +177,7 @@ def fault_in_a_save(world: World, rng: random.Random, i: int) -> Outcome:
     if child.code == 2 and (run / "config.json").exists() and RunFolder(run).state() == "running":
         out.count("lost", f"{what}: it says that it is running")
     if (run / "config.json").exists() or stored:
-        world.check_resumes(run, out, may_be_new=not stored)
+        world.check_resumes(run, out, name, may_be_new=not stored)
     world.forget(run)
     return named(out, what)
 
@@ -218,63 +220,50 @@ def named(out: Outcome, what: str) -> Outcome:
     return out
 
 
-def killed_at_random(world: World, rng: random.Random, i: int) -> Outcome:
+def killed_at_random(world: World, rng: random.Random, i: int, name: str = "inline") -> Outcome:
     """kill -9 at a random moment of a run that saves after every tick, then again while it is resumed."""
-    import signal
-    import time
-
-    out, run = Outcome(), world.new()
-    kept = 0
+    out, run = Outcome(faults=0), world.new()
+    kept = False
     for attempt in range(2):
-        delay = rng.expovariate(1 / 0.12)
+        delay = rng.expovariate(1 / (0.12 if name == "inline" else 0.4))
 
         def strike(pid: int, delay: float = delay) -> None:
             time.sleep(delay)
             os.kill(pid, signal.SIGKILL)
 
-        start = kept or ((run / "checkpoints").is_dir() and any((run / "checkpoints").glob("[0-9]*/manifest.json")))
-        if not start and run.exists():
+        if not kept and run.exists():
             world.forget(run)
             run = world.new()
-        go_on = _go_on if start else _begin
-        child = forked(functools.partial(go_on, run, max_steps=END_LATE, checkpoint_every_s=1e-9), strike)
+        work = functools.partial(_go_on if kept else _begin, run, config_of(name))
+        child = forked(work, strike)
+        out.faults += child.code == -signal.SIGKILL
         judge(child, out, codes=(0, -signal.SIGKILL), what=f"kill -9 number {attempt + 1} after {delay:.3f} s")
-        kept = len(list((run / "checkpoints").glob("[0-9]*/manifest.json")))
+        was, kept = kept, any((run / "checkpoints").glob("[0-9]*/manifest.json"))
+        if was and not kept:
+            out.count("lost", "there was a checkpoint")
     if (run / "config.json").exists():
-        check = forked(lambda: digest(resume(run, max_steps=END_LATE, checkpoint_every_s=0.0)))
-        if not kept and check.code == 2 and "no checkpoint" in check.text:
-            return out
-        judge(check, out, codes=(0,), what="resume")
-        if check.code == 2:
-            out.count("lost", check.told)
-        elif check.code == 0 and check.value != whole_late(world):
-            out.count("different", f"after kill -9: {check.value}")
+        world.check_resumes(run, out, name, may_be_new=not kept, steps=END_LATE)
     world.forget(run)
     return out
 
 
-def _begin(run: pathlib.Path, **changes: Any) -> None:
-    train(CONFIG.replace(**changes), run)
+def _begin(run: pathlib.Path, config: Config) -> None:
+    train(config.replace(max_steps=END_LATE, checkpoint_every_s=1e-9), run)
 
 
-def _go_on(run: pathlib.Path, **changes: Any) -> None:
-    resume(run, **changes)
-
-
-END_LATE = 300
-_late: list[str] = []
-
-
-def whole_late(world: World) -> str:
-    if not _late:
-        child = forked(lambda: digest(train(CONFIG.replace(max_steps=END_LATE))))
-        assert child.code == 0, child.text
-        _late.append(child.value)
-    return _late[0]
+def _go_on(run: pathlib.Path, config: Config) -> None:
+    resume(run, max_steps=END_LATE, checkpoint_every_s=1e-9)
 
 
 KINDS = [
-    Kind("save", "ENOSPC, EIO, EDQUOT or a kill at an operation of a save", fault_in_a_save, short=130, long=800),
-    Kind("full disk", "a small file system, or a limit on file sizes", full_disk, short=10, long=60),
-    Kind("kill -9", "twice, at random moments, of runner inline", killed_at_random, short=15, long=100),
+    Kind(
+        "save",
+        "ENOSPC, EIO, EDQUOT or a kill at an operation of a save",
+        fault_in_a_save,
+        short=100,
+        long=400,
+        seconds=0.6,
+    ),
+    Kind("full disk", "a small file system, or a limit on file sizes", full_disk, short=10, long=20),
+    Kind("kill -9", "twice, at random moments, of runner inline", killed_at_random, short=15, long=80, seconds=0.6),
 ]

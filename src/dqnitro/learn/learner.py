@@ -340,6 +340,8 @@ class Learner:
                 other_shape = k.startswith("exp_avg") and v.shape != p.shape
                 if not v.is_floating_point() or other_shape or v.numel() != (1 if k == "step" else p.numel()):
                     raise ValueError(f"adam.{i}.{k} is {v.dtype} {tuple(v.shape)}")
+                if k == "step" and not 0 <= float(v) < math.inf:
+                    raise ValueError(f"adam.{i}.step is {float(v):g}, expected a number of updates")
 
     def set_state(self, state: Mapping[str, Tensor]) -> None:
         def part(prefix: str) -> dict[str, Tensor]:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from dqnitro.dqn import Batch
+from dqnitro.replay.base import saved
 from dqnitro.replay.gpu_priorities import Priorities, Window
 
 COLUMNS = ("frames", "action", "reward", "terminated", "truncated", "valid", "age")  # (slots, environments, ...)
@@ -180,15 +181,21 @@ class Ring:
 
     def get_state(self) -> dict[str, np.ndarray]:
         """All that a checkpoint needs. Waits for the GPU."""
-        state = {saved: getattr(self, name).cpu().numpy() for name, saved in STATE.items()}
+        state = {key: getattr(self, name).cpu().numpy() for name, key in STATE.items()}
         if self.priorities is not None:
             state |= {name: getattr(self.priorities, k).cpu().numpy() for name, k in PRIORITIES.items()}
         return state
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> None:
-        """Into the tensors that are there: a graph knows them by address."""
-        for name, saved in STATE.items():
-            getattr(self, name).copy_(torch.from_numpy(np.array(state[saved])))
+        """Into the tensors that are there: a graph knows them by address. ValueError if they do not fit; a kernel would
+        not notice a place outside the ring.
+        """
+        finite = float(np.finfo(np.float32).max)
+        limits = {"head": (0, self.slots - 1), "filled": (0, self.slots), "age": (0, 2**62), "action": (0, 2**31),
+                  "reward": (-finite, finite)}  # fmt: skip
+        pairs = [(getattr(self, name), key, limits.get(name, (0, 255))) for name, key in STATE.items()]
         if self.priorities is not None:
-            for saved, name in PRIORITIES.items():
-                getattr(self.priorities, name).copy_(torch.from_numpy(np.array(state[saved])))
+            pairs += [(getattr(self.priorities, name), key, (0, finite)) for key, name in PRIORITIES.items()]
+        found = [(to, saved(state, key, to.cpu().numpy(), *bounds)) for to, key, bounds in pairs]
+        for to, array in found:
+            to.copy_(torch.from_numpy(np.array(array)))

@@ -29,6 +29,7 @@ from .build import check_memory, kernels, require
 from .microcode import microcode
 from .observation import MOST_TAPS
 from .start_phases import T_SIZE, before_a_start
+from .state_check import check_shapes, check_values
 
 LANES = 32
 WORDS_OF_MASKS = 18  # see cuda/target.py
@@ -78,6 +79,11 @@ def starts_of(away: np.ndarray) -> np.ndarray:
     """Where the consoles of an older version's state stand in their start: before its first frame, or in no start."""
     waits = (away == 1) | (away == 2)
     return np.where(waits[:, None], before_a_start(len(away)), 0)
+
+
+def _numpy_type(tensor: Any) -> np.dtype[Any]:
+    """The type of a tensor's numbers, without looking at them."""
+    return tensor.new_empty(0, device="cpu").numpy().dtype
 
 
 class CudaVec(VectorEnv):
@@ -368,8 +374,13 @@ class CudaVec(VectorEnv):
         return {k: self._tensors[k].cpu().numpy() for k in (*KEPT, "options")}
 
     def set_state(self, state: dict[str, np.ndarray]) -> None:
-        """Go on from a state of environments with the same game, size and options."""
+        """Go on from a state of environments with the same game, size and options.
+
+        ValueError if it is of others or damaged; then nothing has changed.
+        """
         here = self._tensors["options"].cpu().numpy()
+        if "options" not in state or "away" not in state:
+            raise ValueError("options or away is not in the state. hint: give what get_state() returned")
         if not np.array_equal(state["options"], here):
             raise ValueError(
                 f"this state is of an environment with options {np.asarray(state['options']).tolist()}; here they are "
@@ -377,10 +388,8 @@ class CudaVec(VectorEnv):
             )
         if "starts" not in state:
             state = {**state, "starts": starts_of(np.asarray(state["away"]))}
-        for k in KEPT:
-            if state[k].shape != tuple(self._tensors[k].shape):
-                shapes = f"{state[k].shape} in the state, {tuple(self._tensors[k].shape)} here"
-                raise ValueError(f"{k} has shape {shapes}. hint: is num_envs the same?")
+        check_shapes(state, {k: (tuple(v.shape), _numpy_type(v)) for k, v in self._tensors.items() if k in KEPT})
+        check_values(state, self.num_envs, self._tensors["rom"].numel(), int(here[agent_step.O_STACK]))
         for k in KEPT:
             self._tensors[k].copy_(self._torch.from_numpy(np.array(state[k])))
         self._began = True

@@ -83,13 +83,13 @@ LOW, HIGH, NAMES = _bounds()
 assert all(NAMES), [k for k, name in enumerate(NAMES) if not name]
 
 
-def _refuse(what: str) -> None:
+def refuse(what: str) -> None:
     raise ValueError(f"this state is damaged: {what}. hint: start again with reset()")
 
 
-def _within(name: str, values: np.ndarray, low: Any, high: Any) -> None:
+def within(name: str, values: np.ndarray, low: Any, high: Any) -> None:
     if values.size and bool(((values < low) | (values > high)).any()):
-        _refuse(f"{name} has a value outside {low} to {high}")
+        refuse(f"{name} has a value outside {low} to {high}")
 
 
 def check_arrays(memory: Memory, state: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -100,11 +100,11 @@ def check_arrays(memory: Memory, state: Mapping[str, Any]) -> dict[str, np.ndarr
             raise ValueError(f"{key} is not in the state. hint: another version saved it; start again with reset()")
         there = np.asarray(state[key])
         if there.dtype != here.dtype:
-            _refuse(f"{key} has numbers of type {there.dtype}, not {here.dtype}")
+            refuse(f"{key} has numbers of type {there.dtype}, not {here.dtype}")
         shape, wanted = there.shape, here.shape
         if key == "rows" and there.ndim == here.ndim:  # no more of them than were in use
             if shape[1] > wanted[1]:
-                _refuse(f"{key} has {shape[1]} rows, there is room for {wanted[1]}")
+                refuse(f"{key} has {shape[1]} rows, there is room for {wanted[1]}")
             shape, wanted = (shape[0], *shape[2:]), (wanted[0], *wanted[2:])
         if shape != wanted:
             raise ValueError(f"{key} has shape {shape} in the state, {wanted} here. hint: is num_envs the same?")
@@ -118,28 +118,28 @@ def check_values(memory: Memory, shared: Shared, state: Mapping[str, np.ndarray]
     wrong = (s < LOW) | (s > HIGH)
     if wrong.any():
         k = int(np.argwhere(wrong)[0][1])
-        _refuse(f"{NAMES[k]} has a value outside {LOW[k]} to {HIGH[k]}")
+        refuse(f"{NAMES[k]} has a value outside {LOW[k]} to {HIGH[k]}")
     bank = s[:, layout.S_BANK]
-    _within("S_BANK", bank, 0, len(shared.rom) - 4096)
+    within("S_BANK", bank, 0, len(shared.rom) - 4096)
     if (bank % 4096).any() or (s[:, layout.S_SLICE0 : layout.S_SLICE2 + 1] % 1024).any():
-        _refuse("a bank does not begin where banks begin")
+        refuse("a bank does not begin where banks begin")
     if ((s[:, layout.S_SETTLED] != 0) & (s[:, layout.S_ROW] == 0)).any():
-        _refuse("S_SETTLED is set in the first row, which has none above it")
+        refuse("S_SETTLED is set in the first row, which has none above it")
     episode = state["episode"]
-    _within("E_RESET", episode[:, agent_step.E_RESET], 0, 1)
-    _within("E_SLOT", episode[:, agent_step.E_SLOT], 0, memory.frames.shape[1] - 1)
-    _within("E_ELAPSED", episode[:, agent_step.E_ELAPSED], 0, _ANY)
+    within("E_RESET", episode[:, agent_step.E_RESET], 0, 1)
+    within("E_SLOT", episode[:, agent_step.E_SLOT], 0, memory.frames.shape[1] - 1)
+    within("E_ELAPSED", episode[:, agent_step.E_ELAPSED], 0, _ANY)
     for key in ("rng_actions", "rng_machine", "rng_noops"):
-        _within(key, state[key][:, MT_N], 0, MT_N)
-    _within("source", state["source"], 0, memory.source.shape[1] - 1)
+        within(key, state[key][:, MT_N], 0, MT_N)
+    within("source", state["source"], 0, memory.source.shape[1] - 1)
     kept = state["kept"]
-    _within("K_NOW", kept[:, screen_store.K_NOW], 0, 1)
-    _within("K_OTHER", kept[:, screen_store.K_OTHER], 0, screen_store.SPARE)
-    _within("K_ROWS", kept[:, screen_store.K_ROWS], 0, memory.rows.shape[1] - 1)
+    within("K_NOW", kept[:, screen_store.K_NOW], 0, 1)
+    within("K_OTHER", kept[:, screen_store.K_OTHER], 0, screen_store.SPARE)
+    within("K_ROWS", kept[:, screen_store.K_ROWS], 0, memory.rows.shape[1] - 1)
     for k in (screen_store.K_MACHINE_DRAWS, screen_store.K_NOOP_DRAWS):
-        _within("K_DRAWS", kept[:, k], 0, MOST_DRAWS)
-    _within("K_NOOP_SEED", kept[:, screen_store.K_NOOP_SEED], 0, 2**32 - 1)
-    _within("where", state["where"], 0, memory.rows.shape[1] - 1)
+        within("K_DRAWS", kept[:, k], 0, MOST_DRAWS)
+    within("K_NOOP_SEED", kept[:, screen_store.K_NOOP_SEED], 0, 2**32 - 1)
+    within("where", state["where"], 0, memory.rows.shape[1] - 1)
 
 
 def waiting_of(state: Mapping[str, Any], num_envs: int, batch_size: int, actions: int) -> list[tuple[Any, ...]]:
@@ -147,18 +147,18 @@ def waiting_of(state: Mapping[str, Any], num_envs: int, batch_size: int, actions
     table = np.asarray(state["waiting"])
     if table.dtype.kind not in "fiu" or table.ndim != 2 or table.shape[1] != 5 or len(table) >= max(batch_size, 1):
         if not (table.dtype.kind in "fiu" and table.size == 0):
-            _refuse("`waiting` is not a list of tasks for less than one batch")
+            refuse("`waiting` is not a list of tasks for less than one batch")
         return []
     if not np.isfinite(table).all() or (table[:, :4] != np.floor(table[:, :4])).any():
-        _refuse("`waiting` has a number that is not whole")
+        refuse("`waiting` has a number that is not whole")
     ids, commands, seeds, chosen, strengths = table.T
-    _within("a waiting environment", ids, 0, num_envs - 1)
-    _within("a waiting command", commands, 0, agent_step.LOOK)
-    _within("a waiting seed", seeds, -(2.0**31), 2.0**31 - 1)
-    _within("a waiting action", chosen, 0, actions - 1)
-    _within("a waiting strength", strengths, -MOST_RADIUS, MOST_RADIUS)
+    within("a waiting environment", ids, 0, num_envs - 1)
+    within("a waiting command", commands, 0, agent_step.LOOK)
+    within("a waiting seed", seeds, -(2.0**31), 2.0**31 - 1)
+    within("a waiting action", chosen, 0, actions - 1)
+    within("a waiting strength", strengths, -MOST_RADIUS, MOST_RADIUS)
     if len(set(ids.tolist())) < len(ids):
-        _refuse("an environment waits twice")
+        refuse("an environment waits twice")
     return [(int(i), int(c), int(s), int(a), float(f)) for i, c, s, a, f in table.tolist()]
 
 
@@ -168,8 +168,8 @@ def last_ids_of(state: Mapping[str, Any], num_envs: int, batch_size: int) -> np.
     if ids.size == 0:
         return None
     if ids.dtype.kind not in "iu" or ids.shape != (batch_size,):
-        _refuse(f"`last_ids` is not a list of {batch_size} numbers")
-    _within("last_ids", ids, 0, num_envs - 1)
+        refuse(f"`last_ids` is not a list of {batch_size} numbers")
+    within("last_ids", ids, 0, num_envs - 1)
     if len(np.unique(ids)) < len(ids):
-        _refuse("an environment is twice in `last_ids`")
+        refuse("an environment is twice in `last_ids`")
     return ids.astype(np.int32)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from dqnitro.config import Config
 from dqnitro.learn.learner import Learner
 from dqnitro.learn.own_pieces import check_runner
 from dqnitro.learn.ring_update import make_update
+from dqnitro.replay.base import saved
 from dqnitro.replay.gpu_ring import Ring
 from dqnitro.requirements import MOST_TOGETHER
 from dqnitro.run.build import make_clock
@@ -29,6 +30,8 @@ from dqnitro.run.gpu.turns import Acting, Group
 # The numbers that the GPU keeps of a run; STEPS and ENDS only with `device`, where the host does not see the games.
 STEPS, UPDATES, ENDS, LOSS, FIRST_BAD = range(5)
 REPORT = 5
+MOST = 2**53  # of any number that is counted as a float64
+FINITE = float(np.finfo(np.float32).max)
 
 
 class Player(Protocol):
@@ -67,12 +70,18 @@ class Player(Protocol):
 class GpuAgent(ABC):
     """A run with its replay and learner on a GPU. `players`: one for each group of environments, all of one size."""
 
+    # Values that `state_tensors` may have in a checkpoint.
+    LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
+        "age": (0, MOST), "score": (-FINITE, FINITE), "length": (0, MOST), "ends": (-FINITE, FINITE),
+    }  # fmt: skip
+
     def __init__(self, config: Config, device: torch.device, envs: HasSpec, players: Sequence[Player]) -> None:
         check_runner(config)
         self.config, self.device, self.envs = config, device, envs
         self.players: tuple[Any, ...] = tuple(players)
         if device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # sizes never change: try the kernels once, keep the fastest
+            # Sizes never change: try the kernels once, keep the fastest. Another process may find another one fastest.
+            torch.backends.cudnn.benchmark = not config.deterministic
         torch.manual_seed(config.seed)  # of the GPU, too: exploration and samples are drawn there
         n, size = config.n_envs, config.screen_size
         self.learner = Learner(config, envs.spec, str(device))
@@ -231,13 +240,19 @@ class GpuAgent(ABC):
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
         self.learner.set_state({k: torch.from_numpy(np.array(np.asarray(v))) for k, v in arrays["learner"].items()})
         self.update.refresh()
-        saved = arrays["agent"]
-        self.ring.set_state({k.removeprefix("ring."): v for k, v in saved.items() if k.startswith("ring.")})
+        kept = arrays["agent"]
+        ring = {k.removeprefix("ring."): v for k, v in kept.items() if k.startswith("ring.")}
+        saved(ring, "action", np.asarray(ring["action"]), 0, self.envs.spec.n_actions - 1)
+        self.ring.set_state(ring)
         for k, v in self.state_tensors().items():
-            v.copy_(torch.from_numpy(np.array(saved[k])))
-        torch.set_rng_state(torch.from_numpy(np.array(saved["torch_rng"])))
-        if "cuda_rng" in saved:
-            torch.cuda.set_rng_state(torch.from_numpy(np.array(saved["cuda_rng"])), self.device)
+            low, high = self.LIMITS.get(k, (-np.inf, np.inf))
+            v.copy_(torch.from_numpy(np.array(saved(kept, k, v.cpu().numpy(), low, high))))
+        counts = self.report[[STEPS, UPDATES, ENDS]]
+        if not bool(((counts >= 0) & (counts <= MOST)).all()):
+            raise ValueError(f"report counts {counts.tolist()}")
+        torch.set_rng_state(torch.from_numpy(np.array(kept["torch_rng"])))
+        if "cuda_rng" in kept:
+            torch.cuda.set_rng_state(torch.from_numpy(np.array(kept["cuda_rng"])), self.device)
         self.clock.set_state(record["clock"])
         self.phases.seconds.update(record["phases"])
 

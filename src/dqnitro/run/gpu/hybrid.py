@@ -15,6 +15,7 @@ owed at the same steps. Random numbers are the GPU's, so it is another run of th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -28,6 +29,7 @@ from dqnitro.envs.base import Envs, GameEnd, Step
 from dqnitro.envs.turns import EnvGroups, make_env_groups
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError
 from dqnitro.learn.transforms import for_graphs
+from dqnitro.replay.base import saved as kept_as
 from dqnitro.run.build import resolve_device
 from dqnitro.run.gpu.agent import FIRST_BAD, LOSS, GpuAgent
 from dqnitro.run.gpu.streams import Lanes, NoStreams, Streams
@@ -240,17 +242,24 @@ class HybridAgent(GpuAgent):
 
     def set_state(self, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
         super().set_state(arrays, record)
+        playing, early = self._parts_of(record)
         self.envs.set_state(arrays["envs"])
         saved = {k: np.array(v) for k, v in arrays["agent"].items() if not k.startswith("ring.")}
         pieces = (np.split(saved[name], len(self.players)) for name in ("obs", "away"))
         for player, obs, away in zip(self.players, *pieces, strict=True):
-            player.set_state({"obs": obs, "away": away})
+            player.set_state(
+                {
+                    "obs": kept_as({"obs": obs}, "obs", player.obs.cpu().numpy()),
+                    "away": kept_as({"away": away}, "away", player.resetting.cpu().numpy(), 0, 1),
+                }
+            )
         # A checkpoint of before there were groups was taken while none was at play.
         now, filled = int(self.ring.head), int(self.ring.filled)
         heads = saved.get("heads", [now] * len(self.groups))
         readable = saved.get("readable", [(now, filled)] * len(self.groups))
         if len(heads) != len(self.groups):
             raise CheckpointError(f"{len(heads)} parts were saved, this run has {len(self.groups)}", "keep env_parts")
+        _check_places(heads, readable, self.ring.slots)
         for group, head, (seen, full) in zip(self.groups, heads, readable, strict=True):
             group.ring.head.fill_(int(head))
             group.head.fill_(int(seen))
@@ -260,10 +269,30 @@ class HybridAgent(GpuAgent):
                 chance.set_state(torch.from_numpy(kept))
         self.acting.set_state(saved)
         self.refreshed = [-1] * len(self.groups)
-        parts = record.get("parts", {"playing": [], "early": {}})
-        self.playing = [int(k) for k in parts["playing"]]
-        self.early = {int(k): (int(n), tuple(GameEnd(*end) for end in ends)) for k, (n, ends) in parts["early"].items()}
+        self.playing, self.early = playing, early
         self.lanes.synchronize()
+
+    def _parts_of(self, record: Mapping[str, Any]) -> tuple[list[int], dict[int, tuple[int, tuple[GameEnd, ...]]]]:
+        """Groups at play and what their steps brought, out of a checkpoint's record; ValueError if it cannot be."""
+        parts = record.get("parts", {"playing": [], "early": {}})
+        playing, n = [int(k) for k in parts["playing"]], len(self.players)
+        early = {
+            int(k): (int(decided), tuple(GameEnd(int(env), float(score), int(steps)) for env, score, steps in ends))
+            for k, (decided, ends) in parts["early"].items()
+        }
+        in_turn = all((a + 1) % n == b for a, b in itertools.pairwise(playing))
+        if len(playing) >= n or not in_turn or sorted(early) != sorted(playing) or not set(playing) <= set(range(n)):
+            raise ValueError(f"groups {playing} are at play and {sorted(early)} have finished, of {n}")
+        if not all(0 <= decided <= self.envs.spec.n_envs for decided, _ in early.values()):
+            raise ValueError("a group decided for more environments than there are")
+        return playing, early
+
+
+def _check_places(heads: Any, readable: Any, slots: int) -> None:
+    """ValueError unless the groups' places in the ring are in it."""
+    places = np.array([(int(head), int(seen), int(full)) for head, (seen, full) in zip(heads, readable, strict=True)])
+    if (places < 0).any() or (places > (slots - 1, slots - 1, slots)).any():
+        raise ValueError(f"places {places.tolist()} are not in a ring of {slots}")
 
 
 def ticks(agent: HybridAgent) -> Iterator[Tick]:

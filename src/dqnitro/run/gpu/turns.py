@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,4 +60,6 @@ class Acting:
             self.refresh(k)
             for i, x in enumerate(self._update.tensors(weights)):
                 if (saved := state.get(f"acting.{k}.{i}")) is not None and len(self.weights) > 1:
+                    if saved.dtype != np.float32:
+                        raise ValueError(f"acting.{k}.{i} is {saved.dtype}, expected float32")
                     x.copy_(torch.from_numpy(saved).view(x.shape))
