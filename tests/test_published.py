@@ -124,6 +124,21 @@ def test_the_stratified_bootstrap_resamples_seeds_within_games():
     assert bootstrap(scores, iqm, seed=5) == bootstrap(scores, iqm, seed=5)
 
 
+@pytest.mark.parametrize("statistic", [median, mean, iqm])
+@pytest.mark.parametrize("games", [False, True])
+def test_many_resamples_at_once_are_as_one_after_the_other(statistic, games, monkeypatch):
+    """The same statistic of every resample, and the same distribution of resamples."""
+    rng = np.random.default_rng(1)
+    many = rng.normal(size=(40, 7, 3))
+    assert np.allclose(aggregates.AT_ONCE[statistic](many), [statistic(one) for one in many])
+    scores = rng.normal(size=(9, 3)).tolist()
+    fast = bootstrap(scores, statistic, games, resamples=2000)
+    monkeypatch.setattr(aggregates, "AT_ONCE", {})
+    slow = bootstrap(scores, statistic, games, resamples=2000, seed=1)
+    width = slow.high - slow.low
+    assert fast.mean == slow.mean and abs(fast.low - slow.low) < 0.1 * width > abs(fast.high - slow.high)
+
+
 def test_the_atari5_estimate_by_hand():
     human = dict.fromkeys(ATARI5, 1.0)
     total = sum(ATARI5.values())

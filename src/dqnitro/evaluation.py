@@ -3,8 +3,8 @@
 Between two ticks the weights are copied to a file; a process of its own, with lower priority, plays the games and
 writes their scores (`python -m dqnitro.evaluation`, started with the first evaluation). The run waits for nothing and
 shares nothing with it: no environment, no random number, no thread setting. So it is the same run, bit for bit, with
-evaluations or without. What it costs: the copy (some milliseconds), and what the other process takes of the cores, of
-the GPU and of memory while it plays.
+evaluations or without. What it costs: the copy (tens of milliseconds), and what the other process takes of the cores,
+of the GPU and of memory while it plays.
 
 Everything is in files, so a run that is killed plays after its resume what was left to play.
 """

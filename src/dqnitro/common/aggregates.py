@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -53,12 +54,40 @@ def bootstrap(
     """
     rng = np.random.default_rng(seed)
     arrays = [np.asarray(game, np.float64) for game in scores]
-    found = []
-    for _ in range(resamples if games or any(len(a) > 1 for a in arrays) else 1):
-        picked = [arrays[i] for i in rng.integers(0, len(arrays), len(arrays))] if games else arrays
-        found.append(statistic([a[rng.integers(0, len(a), len(a))] for a in picked]))  # type: ignore[arg-type]
+    n = resamples if games or any(len(a) > 1 for a in arrays) else 1
+    if len({len(a) for a in arrays}) == 1 and statistic in AT_ONCE:
+        found = AT_ONCE[statistic](_resampled(np.stack(arrays), games, n, rng))
+    else:
+        found = np.array([statistic(_resample(arrays, games, rng)) for _ in range(n)])
     low, high = np.percentile(found, (2.5, 97.5))
     return Interval(statistic(scores), float(low), float(high), sum(len(a) for a in arrays))
+
+
+def _resample(arrays: list[np.ndarray], games: bool, rng: np.random.Generator) -> Any:
+    """One resample: the reference implementation of `_resampled`, for games with different numbers of seeds, too."""
+    picked = [arrays[i] for i in rng.integers(0, len(arrays), len(arrays))] if games else arrays
+    return [a[rng.integers(0, len(a), len(a))] for a in picked]
+
+
+def _resampled(scores: np.ndarray, games: bool, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Many resamples at once, (n, games, seeds)."""
+    g, s = scores.shape
+    which = rng.integers(0, g, (n, g, 1)) if games else np.arange(g)[None, :, None]
+    return scores[which, rng.integers(0, s, (n, g, s))]
+
+
+def _iqms(many: np.ndarray) -> np.ndarray:
+    runs = np.sort(many.reshape(len(many), -1), axis=1)
+    cut = runs.shape[1] // 4
+    return runs[:, cut : runs.shape[1] - cut].mean(1)
+
+
+# Statistics of many resamples (n, games, seeds) at once.
+AT_ONCE: dict[Statistic, Callable[[np.ndarray], np.ndarray]] = {
+    median: lambda many: np.median(many.mean(2), axis=1),
+    mean: lambda many: many.mean((1, 2)),
+    iqm: _iqms,
+}
 
 
 def atari5(scores: Mapping[str, float]) -> float | None:
