@@ -28,6 +28,7 @@ from dqnitro.planning import Wish, planned
 from dqnitro.seeds.allocation import Share, find_room, share
 from dqnitro.seeds.folder import SeedsFolder, is_seeds
 from dqnitro.seeds.summary import seed_facts
+from dqnitro.store.evaluations import best_of, read_all
 
 FILE = "atari.json"
 # The 26 games that are usual for agents that learn from little (Kaiser et al. 2020).
@@ -163,6 +164,7 @@ class Run(NamedTuple):
     frames: int
     training: float | None  # mean score of the last 100 training games
     fresh: dict[str, Any] | None  # scores of fresh games
+    best: dict[str, Any] | None = None  # of the evaluations during training
 
     @property
     def score(self) -> float | None:
@@ -172,7 +174,8 @@ class Run(NamedTuple):
 def read_run(folder: SeedsFolder, game: str, seed: int, code: int | None = None, why: str = "") -> Run:
     facts = seed_facts(folder, seed, code, why)
     frames = int(facts["steps"] or 0) * folder.config.frame_skip
-    return Run(game, facts, frames, facts["mean_score"], facts["evaluation"])
+    best = best_of(read_all(folder.run_dir(seed)))
+    return Run(game, facts, frames, facts["mean_score"], facts["evaluation"], best.facts() if best else None)
 
 
 def row_of(game: str, runs: Sequence[Run]) -> dict[str, Any]:
@@ -188,7 +191,7 @@ def row_of(game: str, runs: Sequence[Run]) -> dict[str, Any]:
             {
                 "seed": r.facts["seed"], "state": r.facts["state"], "why": r.facts["why"], "frames": r.frames,
                 "steps": r.facts["steps"], "wall_s": r.facts["wall_s"], "training": r.training, "fresh": r.fresh,
-                "run_dir": r.facts["run_dir"],
+                "run_dir": r.facts["run_dir"], "best": r.best,
             }
             for r in runs
         ],

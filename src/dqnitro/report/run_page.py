@@ -215,7 +215,7 @@ def _evaluations(run: Run) -> h.Html:
         f"best is marked." + (f"{rules}{p.get('epsilon', '?')}, played by {p.get('backend', '?')}." if p else "")
     )
     columns = ("steps", "wall clock", "score", "95% interval", "range", "truncated", "time")
-    shown = h.Table(columns, rows, "Evaluations", numeric=(0, 1, 2, 5, 6), wide=(4, 5, 6))
+    shown = h.Table(columns, rows, "Evaluations", numeric=(0, 1, 2, 5, 6), wide=(4, 5, 6), css="tried")
     return h.section("Evaluations", h.table(shown), note=note)
 
 

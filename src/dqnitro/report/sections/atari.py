@@ -30,6 +30,22 @@ def title(result: Result) -> str:
     return f"Atari in {_amount(result.data.get('minutes'))} minutes a game"
 
 
+def facts(result: Result) -> list[tuple[str, str, str]]:
+    """The big numbers of a page: of fresh games where they were played."""
+    ours = mapping(result.data.get("in_all"))
+    which = next((w for w in ("fresh", "training") if mapping(ours.get(w))), None)
+    if which is None:
+        return []
+    found = mapping(ours.get(which))
+    n, above, five = (number(found.get(k)) for k in ("n", "above_human", "atari5"))
+    middle, iqm = (number(mapping(found.get(k)).get("value")) for k in ("median", "iqm"))
+    out = [("Atari-5", f"{five:.0f}%", "estimate of the median of 57 games")] if five is not None else []
+    out += [("median", f"{middle:.2f}", f"human = 1, {which} games")] if middle is not None else []
+    out += [("interquartile mean", f"{iqm:.2f}", f"human = 1, {which} games")] if iqm is not None else []
+    out += [("above human", f"{above:g} of {n:g}", "games")] if above is not None and n is not None else []
+    return out
+
+
 def _amount(value: Any) -> str:
     found = number(value)
     return "?" if found is None else f"{found:g}"
@@ -117,17 +133,19 @@ def _videos(result: Result) -> h.Html:
     """One of each game, where its runs have them; linked relative to the folder of the result if they are long."""
     shown = []
     for row in rows(result.data.get("rows")):
-        for run in rows(row.get("runs")):
-            try:
-                path = pathlib.Path(text(run.get("run_dir"))) / "game.mp4"
-                found = path.is_file()
-            except (OSError, ValueError):
-                found = False
-            if found:
-                played = game_name(text(row.get("game"), "?"))
-                shown.append(h.video(path, result.path, f"{played}, seed {_amount(run.get('seed'))}", EMBED_BYTES))
-                break
-    return h.Html(f'<div class="grid">{h.join(*shown)}</div>') if shown else h.Html()
+        found = next(((r, path) for r in rows(row.get("runs")) if (path := _video(r)) is not None), None)
+        if found is not None:
+            caption = f"{game_name(text(row.get('game'), '?'))}, seed {_amount(found[0].get('seed'))}"
+            shown.append(h.video(found[1], result.path, caption, EMBED_BYTES))
+    return h.Html(f'<div class="multiples">{h.join(*shown)}</div>') if shown else h.Html()
+
+
+def _video(run: Mapping[str, Any]) -> pathlib.Path | None:
+    try:
+        path = pathlib.Path(text(run.get("run_dir"))) / "game.mp4"
+        return path if path.is_file() else None
+    except (OSError, ValueError):  # no file can have such a name
+        return None
 
 
 def _remarks(result: Result) -> list[str]:
@@ -156,12 +174,12 @@ def section(result: Result, name: str, heading: str) -> h.Html:
     games = [text(r.get("game"), "?") for r in lines]
     charts = [c for g in games if (c := _curve(g, result)) is not None]
     table = h.Table(list(COLUMNS), [_row(r) for r in lines], heading, numeric=tuple(range(1, 13)), css="compact")
-    summary = h.Table(list(IN_ALL), _summary(result), "In all", numeric=tuple(range(1, 7)), css="compact")
+    summary = h.Table(list(IN_ALL), _summary(result), "In all", numeric=tuple(range(1, 7)), css="tried")
     seeds = len(items(result.data.get("seeds")))
     return h.section(
         heading,
         h.table(summary) if lines else h.Html(),
-        h.Html(f'<div class="grid">{h.join(*(h.figure(c, "") for c in charts))}</div>') if charts
+        h.Html(f'<div class="multiples">{h.join(*(h.figure(c, "") for c in charts))}</div>') if charts
         else h.paragraph("No game ended, so there is no curve.", "empty"),
         h.table(table) if lines else h.Html(),
         _videos(result),
