@@ -68,20 +68,52 @@ def same_run(a, b):
     assert a.updates > 10 and all(torch.equal(x, y) for x, y in zip(weights(a), weights(b), strict=True))
 
 
-@pytest.mark.parametrize("name", RUNNERS)
-def test_a_run_is_the_same_with_evaluations_and_without(name, tmp_path, monkeypatch):
-    """In a process of their own, as they really are."""
-    monkeypatch.setattr("dqnitro.session.check_runner", lambda config: None)  # hybrid, here without a GPU
-    config = RUNNERS[name]
-    plain = train(config)
-    seen = train(config.replace(eval_every_steps=100), tmp_path / "run")
+class Kill(Callback):
+    """Kills the process that plays, once."""
+
+    done = False
+
+    def on_tick(self, run, tick):
+        if tick.steps >= 110 and not self.done:
+            self.done = True
+            (mine,) = [int(p) for p in children() if "dqnitro.evaluation" in command(int(p))]
+            os.kill(mine, signal.SIGKILL)
+
+
+def children():
+    return pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+
+
+def command(pid):
+    return pathlib.Path(f"/proc/{pid}/cmdline").read_text()
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/task").is_dir(), reason="finds the process in /proc")
+def test_a_run_is_the_same_with_evaluations_and_without(tmp_path, capfd):
+    """In a process of their own, as they really are; it is killed on the way, and started again."""
+    plain = train(CORRIDOR)
+    seen = train(CORRIDOR.replace(eval_every_steps=100), tmp_path / "run", callbacks=[Kill()])
     same_run(plain, seen)
     done = stored.read_all(tmp_path / "run")
-    points = sorted({100, 200, plain.steps})
-    assert len(done) == len(points) and done[-1].steps == plain.steps, "all points, and the end"
-    assert all(0 <= e.steps - point < config.n_envs for e, point in zip(done, points, strict=True))
-    assert all(len(e.scores) == config.games_per_eval and e.seconds > 0 for e in done)
+    assert [e.steps for e in done] == [100, 200, 300]
+    assert all(len(e.scores) == CORRIDOR.games_per_eval and e.seconds > 0 for e in done)
     assert seen.evaluations["last"]["steps"] == seen.steps and seen.evaluations["waiting"] == 0
+    assert "starting it again" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_copying_the_weights_leaves_every_runner_the_same(name, tmp_path, monkeypatch):
+    """All that evaluations do in the run's own process. The games are played once it has ended, from the files."""
+    monkeypatch.setattr("dqnitro.session.check_runner", lambda config: None)  # hybrid, here without a GPU
+    monkeypatch.setattr(evaluation.Evaluations, "_look_for_worker", lambda self: None)
+    monkeypatch.setattr(evaluation.Evaluations, "finish", lambda self, given_up: None)
+    config = RUNNERS[name].replace(eval_every_steps=60)
+    seen = train(config, tmp_path / "run")
+    same_run(train(config.replace(eval_every_steps=0)), seen)
+    taken = stored.waiting(tmp_path / "run")
+    assert len(taken) == config.max_steps // 60 and taken[-1] <= seen.steps
+    found = evaluation.evaluate(evaluation.Order(config, tmp_path / "run", []), taken[-1])
+    assert len(found.scores) == config.games_per_eval
 
 
 def test_an_evaluation_is_the_score_of_its_weights(tmp_path, here):
@@ -180,31 +212,6 @@ def test_what_was_left_to_play_is_played_after_a_resume(tmp_path, here, monkeypa
     rest = resume(run, max_steps=200)
     assert rest.evaluations["n"] == 2 and stored.waiting(run) == []
     assert read_run(run).evaluations == stored.read_all(run)
-
-
-def test_a_dead_process_is_replaced_and_the_run_goes_on(tmp_path, capfd):
-    """Killed once, it is started again; one that dies every time is given up, and the run is whole all the same."""
-
-    class Kill(Callback):
-        done = False
-
-        def on_tick(self, run, tick):
-            if tick.steps >= 110 and not self.done:
-                self.done = True
-                kids = [int(p) for p in children() if "dqnitro.evaluation" in command(int(p))]
-                assert kids
-                os.kill(kids[0], signal.SIGKILL)
-
-    result = train(CORRIDOR.replace(eval_every_steps=100), tmp_path / "run", callbacks=[Kill()])
-    assert result.evaluations["n"] == 3 and "starting it again" in capfd.readouterr().err
-
-
-def children():
-    return pathlib.Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-
-
-def command(pid):
-    return pathlib.Path(f"/proc/{pid}/cmdline").read_text()
 
 
 def test_a_process_that_cannot_play_is_given_up(tmp_path, monkeypatch, capfd):

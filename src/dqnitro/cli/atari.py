@@ -94,10 +94,9 @@ def main(argv: list[str]) -> int:
     todo = jobs_of(folders, asked.seeds, asked.fresh_games)
     rounds = -(-len(todo) // mine.at_once)
     note(
-        f"{len(asked.games)} games, {len(asked.seeds)} seed{'s' * (len(asked.seeds) > 1)}, protocol {asked.protocol}, "
-        f"recipe {asked.recipe}: {len(todo)} runs to do, {mine.at_once} at a time ({mine.why}), each with "
-        f"{mine.torch_threads} torch and {mine.env_threads} console threads; about "
-        f"{duration(rounds * args.minutes * 60)} and the fresh games -> {path}"
+        f"{_n(asked.games, 'game')}, {_n(asked.seeds, 'seed')}, protocol {asked.protocol}, recipe {asked.recipe}: "
+        f"{_n(todo, 'run')} to do, {mine.at_once} at a time ({mine.why}), each with {mine.torch_threads} torch and "
+        f"{mine.env_threads} console threads; about {duration(rounds * args.minutes * 60)}, then fresh games -> {path}"
     )
     team = _team(todo, asked, folders, mine, args)
     with Block(args.quiet) as block:
@@ -112,6 +111,10 @@ def main(argv: list[str]) -> int:
         note(f"{result['of'] - result['done']} of {result['of']} runs are not done; the same command goes on with them")
     failed = [c for i in team.members if (c := team.members[i].code) and not stopped]
     return code or (max(1, failed[0]) if failed else 0)
+
+
+def _n(of: Sequence[Any], what: str) -> str:
+    return f"{len(of)} {what}{'' if len(of) == 1 else 's'}"
 
 
 def _name(job: Job) -> str:

@@ -224,8 +224,8 @@ def _beside(name: str, game: str, millions: float) -> dict[str, float | None]:
     return {"at": same, "end": agent.last(game), "minutes": agent.minutes.get(game)}
 
 
-def in_all(scores: Mapping[str, Sequence[float]]) -> dict[str, Any] | None:
-    """The aggregates of human-normalised scores by game; a game without a human's score is left out."""
+def in_all(scores: Mapping[str, Sequence[float]], over_games: bool = True) -> dict[str, Any] | None:
+    """The aggregates of human-normalised scores by game; `over_games`: with the interval that resamples games, too."""
     per_game = {game: values for game, values in scores.items() if values}
     if not per_game:
         return None
@@ -233,11 +233,10 @@ def in_all(scores: Mapping[str, Sequence[float]]) -> dict[str, Any] | None:
     several = any(len(v) > 1 for v in lists)
 
     def spread(statistic: aggregates.Statistic) -> dict[str, Any]:
-        over_games = aggregates.bootstrap(lists, statistic, games=True)
         return {
             "value": statistic(lists),
             "seeds": aggregates.bootstrap(lists, statistic) if several else None,
-            "games": over_games if len(lists) > 1 else None,
+            "games": aggregates.bootstrap(lists, statistic, games=True) if over_games and len(lists) > 1 else None,
         }
 
     return {
@@ -273,7 +272,7 @@ def published_in_all(games: Sequence[str], millions: float, rules: Mapping[str, 
             }
             minutes = [agent.minutes[g] for g in found if g in agent.minutes]
             out.append({
-                "agent": name, "family": agent.family, "millions": point, "in_all": in_all(found),
+                "agent": name, "family": agent.family, "millions": point, "in_all": in_all(found, over_games=False),
                 "minutes": sum(minutes) / len(minutes) if minutes else None, "source": agent.source,
                 "protocol": agent.protocol,
                 "differences": published.differences(dict(rules), agent.protocol),
