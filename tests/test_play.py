@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fakes_envs
-from dqnitro import play
+from dqnitro import play, scoring
 from dqnitro.cli.terminal.terminal_screen import TerminalScreen, to_text
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
@@ -113,7 +113,7 @@ def test_fresh_games_count_those_that_were_truncated(pong, monkeypatch):
 
 
 def test_more_games_than_are_played_at_once_are_other_games(tmp_path, monkeypatch):
-    monkeypatch.setattr(play, "AT_ONCE", 5)
+    monkeypatch.setattr(scoring, "AT_ONCE", 5)
     train(CORRIDOR, tmp_path / "run")
     scored = score(tmp_path / "run", 12, epsilon=1.0)
     assert len(scored.scores) == 12 and scored.scores[:5] != scored.scores[5:10]
@@ -121,7 +121,7 @@ def test_more_games_than_are_played_at_once_are_other_games(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("cores", [1, 3])
 def test_rows_of_a_batch_are_divided_among_the_cores(cores, monkeypatch):
-    monkeypatch.setattr(play, "usable_cores", lambda: cores)
+    monkeypatch.setattr(scoring, "usable_cores", lambda: cores)
     sizes: list[int] = []
 
     class Network(torch.nn.Module):

@@ -41,7 +41,7 @@ class Callback:
         """Every `log_every_s` seconds, and at the end: speed, loss, mean score."""
 
     def on_evaluation(self, run: Training, evaluation: Scored) -> None:
-        """The agent was scored over fresh games (callback `Evaluate`, or `run.report_evaluation`)."""
+        """The agent was scored over fresh games (`eval_every_steps`, `Evaluate`, or `run.report_evaluation`)."""
 
     def on_log(self, run: Training, values: Mapping[str, float]) -> None:
         """Some callback called `run.log`."""
@@ -99,17 +99,20 @@ class Training:
         """Save after this tick (a run without a folder has nowhere to save to)."""
         self._wants_checkpoint = True
 
-    def log(self, values: Mapping[str, float]) -> None:
-        """Store numbers under names of your own: in metrics.jsonl, in TensorBoard, and with all `on_log`."""
+    def log(self, values: Mapping[str, float], steps: int | None = None) -> None:
+        """Store numbers under names of your own: in metrics.jsonl, in TensorBoard, and with all `on_log`.
+
+        `steps`: the step that they are of, if it is not the last one.
+        """
         if self._tally is None:
             raise RuntimeError("run.log can be used from on_start on")
         numbers = {name: float(value) for name, value in values.items()}
-        self._tally.log(numbers)
+        self._tally.log(numbers, steps)
         self._call("on_log", numbers)
 
-    def report_evaluation(self, evaluation: Scored) -> None:
+    def report_evaluation(self, evaluation: Scored, steps: int | None = None) -> None:
         """Store the scores of fresh games, and show them to all `on_evaluation`."""
-        self.log({"evaluation/mean": evaluation.mean, "evaluation/games": len(evaluation.scores)})
+        self.log({"evaluation/mean": evaluation.mean, "evaluation/games": len(evaluation.scores)}, steps)
         self._call("on_evaluation", evaluation)
 
     # ---- what the session calls

@@ -150,6 +150,12 @@ class Config:
     stop_at_score: float = _doc(math.inf, "stop when the mean score of the last 100 games reaches this")
     checkpoint_every_s: float = _doc(600.0, "seconds between checkpoints (0: only at the end)")
     log_every_s: float = _doc(1.0, "seconds between lines of metrics.jsonl")
+    eval_every_steps: int = _doc(
+        0,
+        "score the agent over fresh games every so many steps, in another process; the run stays the same (0: off)",
+    )
+    games_per_eval: int = _doc(30, "fresh games of such an evaluation")
+    eval_epsilon: float = _doc(0.01, "probability of a random action in those games")
 
     def __post_init__(self) -> None:
         check(self)
@@ -250,6 +256,7 @@ RANGES: dict[str, Range] = {
     "player_timeout_s": Range(0, 1e9), "torch_threads": Range(0, 1024),
     "max_steps": Range(0, _EVER), "max_minutes": Range(0, 1e8), "stop_at_score": Range(-1e12, math.inf),
     "checkpoint_every_s": Range(0, 1e9), "log_every_s": Range(0, 1e9),
+    "eval_every_steps": Range(0, _EVER), "games_per_eval": Range(1, 100_000), "eval_epsilon": Range(0, 1),
 }  # fmt: skip
 
 

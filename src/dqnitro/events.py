@@ -261,10 +261,10 @@ class Tally:
         if self._mark[1] != self._agent.clock.steps:
             self.take_snapshot(epsilon)
 
-    def log(self, values: Mapping[str, float]) -> None:
-        """Numbers of the user's own."""
+    def log(self, values: Mapping[str, float], steps: int | None = None) -> None:
+        """Numbers of the user's own, as of now or of an earlier step."""
         for sink in self._sinks:
-            sink.log(values, self.wall_s, self._agent.clock.steps)
+            sink.log(values, self.wall_s, self._agent.clock.steps if steps is None else steps)
 
     def take_snapshot(self, epsilon: float) -> Snapshot:
         a = self._agent

@@ -23,6 +23,7 @@ from dqnitro.common.parsing import read_object
 from dqnitro.config import Config
 from dqnitro.envs import env_kind
 from dqnitro.errors import ConfigError
+from dqnitro.play import weights_file
 from dqnitro.store.run_folder import RunFolder
 from dqnitro.trained import TrainedAgent, load
 
@@ -41,6 +42,7 @@ class Wanted:
     onnx: bool = True
     trust: bool = False
     say: Callable[[str], None] = lambda text: None
+    best: bool = False  # the weights of the best evaluation, not the last ones
 
 
 class Exported(NamedTuple):
@@ -54,15 +56,15 @@ class Exported(NamedTuple):
 
 def export(run_dir: pathlib.Path, folder: pathlib.Path, wanted: Wanted = Wanted()) -> Exported:  # noqa: B008
     """Write the agent of a run, or of another export, into a new folder."""
-    agent = load(run_dir, trust=wanted.trust)
+    agent = load(run_dir, trust=wanted.trust, best=wanted.best)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not an empty folder", "give another one with --out")
     left_out: dict[str, str] = {}
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        for name in (SETTINGS, WEIGHTS):
+        for name, source in ((SETTINGS, run_dir / SETTINGS), (WEIGHTS, weights_file(run_dir, wanted.best))):
             with replacing(folder / name) as tmp:
-                shutil.copyfile(run_dir / name, tmp)
+                shutil.copyfile(source, tmp)
         wanted.say("exporting the network")
         program = write_program(agent, folder / PROGRAM)
         if wanted.onnx and (why := write_onnx(program, folder / ONNX)):

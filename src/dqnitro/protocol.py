@@ -11,9 +11,10 @@ from typing import Any
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 
-# The settings that a name stands for. `machado`: Machado et al. (2018), as in Dopamine's tables.
+# The settings that a name stands for. `machado`: Machado et al. (2018), as in Dopamine's tables: sticky actions take
+# the place of no-op starts.
 NAMED: dict[str, dict[str, Any]] = {
-    "machado": {"sticky_actions": 0.25, "episodic_life": False, "max_episode_frames": 108_000},
+    "machado": {"sticky_actions": 0.25, "noop_max": 0, "episodic_life": False, "max_episode_frames": 108_000},
     # DQN of 2015, and most PPO tables: the console does what it is told, and a lost life ends the return.
     "nature": {"sticky_actions": 0.0, "episodic_life": True, "max_episode_frames": 108_000},
 }

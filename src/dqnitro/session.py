@@ -7,6 +7,7 @@ import dataclasses
 import math
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,16 +29,21 @@ from dqnitro.errors import (
     PlayerDied,
     StorageError,
 )
+from dqnitro.evaluation import Evaluations, NoEvaluations, make_evaluations
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
 from dqnitro.requirements import check_runner
 from dqnitro.run import make_run
 from dqnitro.run.fixed_order import fixed_order
 from dqnitro.store import checkpoint
-from dqnitro.store.run_folder import RunFolder
+from dqnitro.store.run_folder import LAST, RunFolder
 from dqnitro.store.saved_record import check_record
 
 # may change on resume
-LIMITS = ("max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s")
+LIMITS = (
+    "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s",
+    "eval_every_steps", "games_per_eval", "eval_epsilon",
+)  # fmt: skip
+ENDINGS = ("solved", "steps", "minutes")  # of a run that did what it was asked for
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "callback": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
 
@@ -64,6 +70,8 @@ class Result:
     # The run's own agent, closed; `dqnitro.train` gives a `TrainedAgent` in its place.
     agent: Any = dataclasses.field(repr=False, compare=False)
     reason: str = ""  # why a callback stopped it
+    # With `eval_every_steps`: the best and the last evaluation, how many there were, and how many are left to play.
+    evaluations: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -208,16 +216,21 @@ def _run(
         }
         checkpoint.save(folder.path / "checkpoints", agent.clock.steps, arrays, record)
         save_weights(agent, folder.path)
+        evaluations.saved()
 
+    evaluations = make_evaluations(training, manifest is not None, _say)
     try:
         with Signals().installed() as signals:
             try:
                 training.begin(tally)
-                ended = _consume(training, ticks, tally, wall_before, save, signals)
+                ended = _consume(training, ticks, tally, wall_before, save, signals, evaluations)
                 times = {"startup_s": startup_s, "fill_s": tally.fill_s, "loop_s": tally.wall_s - wall_before}
                 result = _result(ended, training, tally, folder, times)
                 tally.last_snapshot(agent.clock.epsilon())
                 save()
+                if ended in ENDINGS:
+                    evaluations.finish(lambda: signals.caught)
+                result = dataclasses.replace(result, evaluations=evaluations.facts())
             except (DivergedError, PlayerDied, EnvFailed, CallbackFailed) as e:
                 save()
                 if folder:
@@ -234,17 +247,19 @@ def _run(
                 folder.write_summary("crashed", env_id=agent.config.env_id)
         raise
     finally:
+        evaluations.close()
         close_all(sinks)
     if folder:
-        state = ended if ended in ("solved", "steps", "minutes") else "stopped"
+        state = ended if ended in ENDINGS else "stopped"
         folder.write_summary(state, **result.to_dict())
     training.end(ended)
     return result
 
 
 def _consume(
-    training: Training, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any, signals: Signals
-) -> str:
+    training: Training, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any, signals: Signals,
+    evaluations: Evaluations | NoEvaluations,
+) -> str:  # fmt: skip
     """Follow the loop until a limit, a callback or a signal ends it; returns which one."""
     agent, c = training.agent, training.config
     autosave = Every(c.checkpoint_every_s)
@@ -255,6 +270,7 @@ def _consume(
         for tick in ticks:
             tally.on_tick(tick)
             training.on_tick(tick)
+            evaluations.on_tick(tick.steps)
             if signals.caught:
                 return signals.caught
             if tick.ends and tally.solved(c.stop_at_score):
@@ -295,10 +311,15 @@ def _result(ended: str, training: Training, tally: Tally, folder: RunFolder | No
         share=share,
         agent=agent,
         reason=training.reason,
+        evaluations={},
     )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"dqnitro: {text}\n")
 
 
 def save_weights(agent: Agent, folder: pathlib.Path) -> None:
     """model.safetensors: only the online network, for `play` and for other programs."""
     facts = {"env_id": agent.config.env_id, "steps": str(agent.clock.steps)}
-    checkpoint.save_weights(folder / "model.safetensors", agent.learner.weights(), facts)
+    checkpoint.save_weights(folder / LAST, agent.learner.weights(), facts)

@@ -104,12 +104,14 @@ class TrainedAgent:
         return torch.from_numpy(np.zeros(0, self.spec.obs_dtype)).dtype
 
 
-def load(run_dir: str | os.PathLike[str], *, trust: bool = False) -> TrainedAgent:
-    """The agent of a stored run, as of its newest checkpoint, on the CPU. `trust`: as in `resume`."""
+def load(run_dir: str | os.PathLike[str], *, trust: bool = False, best: bool = False) -> TrainedAgent:
+    """The agent of a stored run, on the CPU: as of its newest checkpoint, or of its best evaluation. `trust`: as in
+    `resume`.
+    """
     path = pathlib.Path(run_dir)
     config = play.load_config(path, trust)
     spec = spec_of(config)
-    network, atoms = play.load_network(path, config, spec)
+    network, atoms = play.load_network(play.weights_file(path, best), config, spec)
     return TrainedAgent(config, spec, ValueNetwork(network, atoms))
 
 

@@ -121,6 +121,40 @@ def solve() -> dict[str, Any]:
     return {**head("solve", "dqnitro ladder --solve"), "seeds": [1, 2, 3], "rows": rows, "curves": curves}
 
 
+def atari() -> dict[str, Any]:
+    def in_all(value: float) -> dict[str, Any]:
+        spread = {"value": value, "seeds": span(value), "games": span(value, 0.5)}
+        return {"n": 2, "median": spread, "iqm": spread, "mean": value, "above_human": 1, "atari5": None}
+
+    source = {"repository": "somebody/agents", "path": "data/GAME.json", "commit": "a" * 40}
+    rows = [
+        {
+            "game": game, "training": span(mean), "fresh": span(1.1 * mean), "human_normalized": mean / 30,
+            "frames": 12.5e6, "minutes": 10.0, "frames_per_s": 20_000.0,
+            "published": {n: {"at": 0.8 * mean, "end": 3 * mean} for n in ("DQN", "Rainbow", "IQN Impala")},
+            "runs": [{"seed": s, "state": "minutes", "why": None, "run_dir": f"/nowhere/{game}/s{s}"} for s in (1, 2)],
+        }
+        for game, mean in (("breakout", 60.0), ("qbert", 9_000.0))
+    ]  # fmt: skip
+    curves = [
+        {"game": r["game"], "seed": s, "points": [
+            {"wall_s": 10.0 * t, "steps": 3000 * t, "frames": 12_000 * t, "score": t * (s + 1) / 3} for t in range(60)
+        ]}
+        for r in rows for s in (1, 2)
+    ]  # fmt: skip
+    published = [
+        {"agent": "DQN", "family": "Somebody", "millions": m, "in_all": in_all(0.4), "source": source,
+         "differences": ["no-op starts: no there, yes here"]}
+        for m in (10, 200)
+    ]  # fmt: skip
+    return {
+        **head("atari", "dqnitro atari breakout,qbert --seeds 2"), "minutes": 10.0, "seeds": [1, 2], "rows": rows,
+        "in_all": {"fresh": in_all(0.9), "training": in_all(0.8)}, "published": published, "curves": curves,
+        "published_curves": {"breakout": {"DQN": [[2e6, 4e6, 200e6], [3.0, 9.0, 90.0]]}},
+        "protocol": {"name": "machado", "sticky_actions": 0.25, "lives_told": False, "epsilon": 0.01, "backend": "ale"},
+    }  # fmt: skip
+
+
 def ablate() -> dict[str, Any]:
     left = (
         ("bfloat16", "close", 0.55),
@@ -308,7 +342,7 @@ ALL = {
     "ladder": ladder, "solve": solve, "sweep": sweep, "ablate": ablate, "cost": cost, "bench": bench,
     "profile": profile, "tune": tune, "compare": compare, "console": console, "exact": exact, "record": record,
     "chaos": chaos,
-    "trial": trial,
+    "trial": trial, "atari": atari,
 }  # fmt: skip
 
 

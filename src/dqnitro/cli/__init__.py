@@ -22,6 +22,7 @@ COMMANDS = {
     "compare": "tell whether the difference between two runs is real or noise",
     "bench": "small benchmarks, also of other libraries: ratios with intervals and a verdict",
     "profile": "show where a step's time goes and what to try next",
+    "atari": "train many games under one protocol: a table beside published scores",
     "games": "list the Atari games; --check compares every frame with ale-py",
 }
 

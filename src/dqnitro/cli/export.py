@@ -33,13 +33,14 @@ def main(argv: list[str]) -> int:
     p.add_argument("--no-video", action="store_true", help="do not record a game")
     p.add_argument("--no-onnx", action="store_true", help="do not write model.onnx")
     p.add_argument("--push", metavar="NAME/REPO", default="", help="also upload it to the Hugging Face hub")
+    p.add_argument("--best", action="store_true", help="the weights of the run's best evaluation")
     p.add_argument("--trust", action="store_true", help="import the module of the run's environment (module:Id)")
     p.add_argument("--json", action="store_true", help="print what was written as JSON")
     args = p.parse(argv)
     from dqnitro.agents import find
     from dqnitro.export import Wanted, export, push
 
-    wanted = Wanted(args.games, args.envs, not args.no_video, not args.no_onnx, args.trust, note)
+    wanted = Wanted(args.games, args.envs, not args.no_video, not args.no_onnx, args.trust, note, args.best)
     made = export(find(args.run), pathlib.Path(args.out), wanted)
     at = push(made.folder, args.push) if args.push else None
     if args.json:

@@ -26,6 +26,8 @@ def main(argv: list[str]) -> int:
     p.add_argument("seed", type=count(0, 2**31 - 1))
     p.add_argument("--minutes", type=amount(), default=0.0)
     p.add_argument("--eval-games", type=count(0), default=30)
+    p.add_argument("--eval-always", action="store_true")
+    p.add_argument("--eval-envs", default="")
     p.add_argument("--no-video", action="store_true")
     p.add_argument("--trust", action="store_true")
     args = p.parse(argv)
@@ -35,7 +37,7 @@ def main(argv: list[str]) -> int:
     sys.argv = ["dqnitro", *shlex.split(folder.command)[1:]] if folder.command else sys.argv
     result = _run(folder, args.seed, args.minutes, args.trust)
     if result.exit_code == 0:
-        afterwards(result, args.eval_games, not args.no_video)
+        afterwards(result, args.eval_games, not args.no_video, always=args.eval_always, envs=args.eval_envs)
     write_page(result.run_dir)
     return result.exit_code
 

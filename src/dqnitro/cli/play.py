@@ -47,6 +47,9 @@ def main(argv: list[str]) -> int:
         "--epsilon", type=amount(0, 1), default=0.01, metavar="X", help="chance of a random action (default: 0.01)"
     )
     p.add_argument("--seed", type=count(0, 2**31 - 1), default=0, metavar="N", help="which fresh games (default: 0)")
+    p.add_argument(
+        "--best", action="store_true", help="the weights of the run's best evaluation (train --eval-every-steps)"
+    )
     p.add_argument("--trust", action="store_true", help="import the module of the run's environment (module:Id)")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
     args = p.parse(argv)
@@ -61,23 +64,24 @@ def main(argv: list[str]) -> int:
     if args.watch and not sys.stdout.isatty():
         raise ConfigError("--watch needs a terminal", "--video FILE records instead")
     from dqnitro.cli.terminal.progress import Progress
-    from dqnitro.play import load_config, record, score, show
+    from dqnitro.play import load_config, record, score, show, weights_file
 
     load_config(run, args.trust)  # report a wrong folder before anything heavy is loaded
-    facts: dict[str, Any] = {"run": str(run), "epsilon": args.epsilon, "seed": args.seed}
+    weights = weights_file(run, args.best)
+    facts: dict[str, Any] = {"run": str(run), "weights": weights.name, "epsilon": args.epsilon, "seed": args.seed}
     if args.envs:
         facts["envs"] = args.envs
     if args.games:
         with Progress("fresh games", args.games) as progress:
             scored = score(
                 run, args.games, args.epsilon, args.seed, args.envs, args.trust,
-                idle_frames=args.idle_frames, on_game=progress,
+                best=args.best, idle_frames=args.idle_frames, on_game=progress,
             )  # fmt: skip
         facts["evaluation"] = scored._asdict()
     if args.watch:
         from dqnitro.cli.terminal.terminal_screen import TerminalScreen
 
-        end = show(run, TerminalScreen, args.epsilon, args.seed, args.trust).end
+        end = show(run, TerminalScreen, args.epsilon, args.seed, args.trust, best=args.best).end
         facts["watched"] = {"score": end.score, "steps": end.steps}
     if args.video or not (args.games or args.watch):
         path = pathlib.Path(args.video or (f"{run.name}.mp4" if in_box else run / "game.mp4"))
@@ -85,7 +89,7 @@ def main(argv: list[str]) -> int:
             raise ConfigError(f"the folder of {path} does not exist")
         note(f"recording one game to {path}")
         with Progress("video of a game"):
-            end, truncated = record(run, path, args.epsilon, args.seed, args.trust)
+            end, truncated = record(run, path, args.epsilon, args.seed, args.trust, best=args.best)
         facts["video"] = {"path": str(path), "score": end.score, "steps": end.steps, "truncated": truncated}
     if args.json:
         json.dump(facts, sys.stdout, indent=1)

@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import json
 import pathlib
-import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
 from dqnitro.cli.terminal.flags import config_changes, note
+from dqnitro.cli.terminal.following import follow
 from dqnitro.cli.terminal.live import LOG_EVERY_S, Block, json_line
 from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.terminal.wording import duration
@@ -27,15 +27,12 @@ from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
 if TYPE_CHECKING:
     from dqnitro.cluster.connect import Cluster
     from dqnitro.cluster.team import RayTeam
-    from dqnitro.common.signals import Signals
     from dqnitro.config import Config
     from dqnitro.seeds.allocation import Share
 
     AnyTeam = Team | RayTeam
 
-LOOK_EVERY_S = 0.2
 SHOW_EVERY_S = 1.0
-STOPPED_EVERY_S = 5.0
 STATES = {
     "solved": "solved", "steps": "at --steps", "minutes": "at --minutes", "stopped": "stopped", "diverged": "diverged",
     "crashed": "crashed", "failed": "failed", "waiting": "waiting", "running": "running",
@@ -190,45 +187,15 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
 
 def _follow(team: AnyTeam, folder: SeedsFolder, show: Display) -> tuple[str | None, float]:
     """Wait until all seeds have ended; returns the signal that stopped them, if any, and the seconds it took."""
-    from dqnitro.common.signals import Signals
     from dqnitro.store.run_folder import RunFolder
 
     owner = RunFolder(folder.path)
     owner.lock()
-    owner.write_summary("running", env_id=folder.config.env_id)
-    begun = time.monotonic()
-    signals = Signals()
     try:
-        with signals.installed():
-            stopped = _watch(team, folder, show, signals)
-    except KeyboardInterrupt:  # the second one
-        stopped = signals.caught or "SIGINT"
-        team.stop(signal.SIGINT)
+        owner.write_summary("running", env_id=folder.config.env_id)
+        return follow(team, lambda ended: show.look(folder, team, ended), lambda seed: f"seed {seed}", "seed")
     finally:
-        team.close()
         owner.unlock()
-    return stopped, time.monotonic() - begun
-
-
-def _watch(team: AnyTeam, folder: SeedsFolder, show: Display, signals: Signals) -> str | None:
-    """Start seeds and show how they stand until all have ended; the first signal is passed on to them and returned."""
-    stopped, looked = None, time.monotonic()
-    told: set[int] = set()
-    while not team.over:
-        ended = team.poll()
-        if time.monotonic() - looked >= STOPPED_EVERY_S:
-            looked = time.monotonic()
-            held = {m.process.pid: m.seed for m in team.stopped()} if isinstance(team, Team) else {}
-            for pid in held.keys() - told:
-                note(f"seed {held[pid]} waits: its process was stopped; hint: `kill -CONT {pid}` lets it go on")
-            told = set(held)
-        if signals.caught and not stopped:
-            stopped = signals.caught
-            note("stopping: every seed saves first; a second signal ends them at once")
-            team.stop(signal.Signals[stopped])
-        show.look(folder, team, ended)
-        time.sleep(LOOK_EVERY_S)
-    return stopped
 
 
 def _facts(folder: SeedsFolder, team: AnyTeam, seed: int) -> dict[str, Any]:

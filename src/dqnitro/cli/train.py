@@ -15,7 +15,7 @@ from dqnitro.cli.terminal.flags import Parser, add_config_flags, amount, config_
 from dqnitro.cli.terminal.live import json_line, make_sinks, speed_text
 from dqnitro.cli.terminal.training import afterwards, check_resume, planned, truncated_text, write_page
 from dqnitro.cli.terminal.wall_clock import Compiling, WallClock, clock_text
-from dqnitro.cli.terminal.wording import duration, fresh_text
+from dqnitro.cli.terminal.wording import duration, evaluation_text, fresh_text
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import MOST_SEEDS, is_seeds
@@ -232,6 +232,8 @@ def _summary(f: dict[str, Any], page: str | None) -> str:
         rows.append(f"  fresh   {fresh_text(e)}")
         if e.get("truncated"):
             rows.append(f"          {truncated_text(e['truncated'])}")
+    told = f.get("evaluations") or {}
+    rows += [f"  {name:<7} {evaluation_text(told[name])}" for name in ("best", "last") if name in told]
     rows.append(
         f"  speed   {speed_text(f['steps_per_s'], f['frames_per_s'])}   {f['samples_per_s']:,.0f} samples learned/s; "
         f"{f['steps']:,} steps, {f['updates']:,} updates"

@@ -28,6 +28,7 @@ from dqnitro.common.host import usable_cores
 from dqnitro.common.intervals import Interval, rate_interval
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
+from dqnitro.lab.points import score_points
 from dqnitro.lab.race import Race
 from dqnitro.lab.store import header
 from dqnitro.lab.time_to_solve import learning_key
@@ -40,7 +41,6 @@ TWO_CORES = ("side-by-side", "split-network")
 SAVE_S = 25.0  # a run that is stopped needs time for its checkpoint
 START_S = 30.0  # no run is started with less time left than this
 RATE_SECONDS, RATE_ROUNDS = 2.0, 3
-MOST_POINTS = 150
 
 
 @dataclass(frozen=True)
@@ -119,15 +119,7 @@ class Job:
 
     def points(self) -> list[dict[str, float]]:
         """Steps and mean score as the run went on, thinned out."""
-        out = []
-        for line in (self.folder / "metrics.jsonl").read_bytes().splitlines() if self.folder.is_dir() else []:
-            try:
-                event = json.loads(line)
-            except ValueError:  # half a line of a run that was killed
-                continue
-            if event.get("event") == "progress" and event.get("mean_score") is not None:
-                out.append({"steps": event["steps"], "wall_s": event["wall_s"], "score": event["mean_score"]})
-        return out[:: len(out) // MOST_POINTS + 1]
+        return score_points(self.folder)
 
 
 def jobs_of(

@@ -30,6 +30,9 @@ NOT_SWEPT = (
     "stop_at_score",
     "log_every_s",
     "checkpoint_every_s",
+    "eval_every_steps",
+    "games_per_eval",
+    "eval_epsilon",
 )
 MOST_POINTS = 200
 QUARTERS = (0.25, 0.5, 0.75, 1.0)

@@ -22,6 +22,7 @@ from dqnitro.errors import ConfigError, UserError
 # Settings that decide when a run ends or what it writes, the seed (averaged over), and where the work is done.
 NOT_LEARNING = (
     "seed", "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s",
+    "eval_every_steps", "games_per_eval", "eval_epsilon",
     "device", "replay_device", "torch_threads", "env_threads", "act_device",
 )  # fmt: skip
 

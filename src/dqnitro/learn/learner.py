@@ -314,6 +314,8 @@ class Learner:
 
     def weights(self) -> dict[str, Tensor]:
         """The online network, contiguous and on the CPU: what `play` needs."""
+        if (device := next(self.online.parameters()).device).type == "cuda":
+            torch.cuda.synchronize(device)  # updates may be under way in a stream of their own
         return {k: v.detach().cpu().contiguous().clone() for k, v in self.online.state_dict().items()}
 
     def get_state(self) -> dict[str, Tensor]:

@@ -152,6 +152,9 @@ def learning_curve(run: Run) -> Chart | None:
         Series("smoothed", "line", _x(g), g["avg_reward"], "c2"),
         Series("mean of the last 100", "line", _x(g), running_mean(g["score"], 100), "c1"),
     ]
+    if run.evaluations:
+        at = {"wall_s": [e.wall_s for e in run.evaluations], "steps": [float(e.steps) for e in run.evaluations]}
+        series.append(Series("evaluation: fresh games", "line", at, [e.mean for e in run.evaluations], "c3"))
     marks = [{"y": run.bar, "label": f"solved at {run.bar:g}"}] if run.bar is not None else []
     return xy("Score", series, marks=marks, y="points", **_until(run))
 

@@ -18,6 +18,7 @@ from dqnitro.report.formatting import bounds, duration, game_name, plural, rate,
 from dqnitro.report.read_result import Result
 from dqnitro.report.run_page import EMBED_BYTES, STATES, machine_fact
 from dqnitro.report.sections import GROUPS, SECTIONS
+from dqnitro.report.sections.atari import facts as atari_facts
 from dqnitro.report.sections.ladder import SAME_LEARNING, rungs_of, top
 from dqnitro.report.sections.record import facts as record_facts
 from dqnitro.report.sections.record import is_of_seeds
@@ -75,6 +76,8 @@ def _games(runs: Sequence[Run], results: Sequence[Result]) -> list[str]:
 
 def _title(runs: Sequence[Run], results: Sequence[Result]) -> str:
     """The game, if the page is about a single one; a ladder decides."""
+    if results and all(r.kind == "atari" for r in results):
+        return "Atari"
     games = [r.game for r in results if r.kind == "ladder" and r.game][:1] or _games(runs, results)
     return game_name(games[0]) if len(games) == 1 else SEVERAL
 
@@ -111,7 +114,7 @@ def machine_words(machine: dict) -> str:
 
 
 def _big_numbers(runs: Sequence[Run], results: Sequence[Result]) -> list[tuple[str, str, str]]:
-    out = []
+    out = [fact for r in results if r.kind == "atari" for fact in atari_facts(r)][:4]
     ladder = next((r for r in results if r.kind == "ladder"), None)
     if ladder is not None:
         rungs = rungs_of(ladder)

@@ -50,7 +50,7 @@ def render_run(run: Run, path: pathlib.Path, film: Film | None = None, refresh_s
 
     With `refresh_s` it asks its server for a newer one after that many seconds.
     """
-    sections = [_curves(run), _speed(run), _fresh_games(run), _settings(run), _origin(run)]
+    sections = [_curves(run), _speed(run), _fresh_games(run), _evaluations(run), _settings(run), _origin(run)]
     title = f"{game_name(run.env_id)} · {run.recipe} · DQNitro"
     head = _headline(run, _video(run, path) if film is None else _film(film))
     return h.document(title, head, [s for s in sections if s], _footer(run), refresh_s)
@@ -83,6 +83,12 @@ def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
         out.append(("score", f"{run.mean_score:.1f}", last))
     else:
         out.append(("score", "–", "no game has ended yet"))
+    if best := run.best:
+        small = f"{best.low:.1f} to {best.high:.1f}, {len(best.scores)} fresh games at step {best.steps:,}"
+        out.append(("best evaluation", f"{best.mean:.1f}", small))
+        last = run.evaluations[-1]
+        small = f"{last.low:.1f} to {last.high:.1f}, {len(last.scores)} fresh games at step {last.steps:,}"
+        out.append(("last evaluation", f"{last.mean:.1f}", small))
     if run.wall_s is not None:
         label = "time to solve" if run.state == "solved" else "wall clock"
         small = "" if run.startup_s is None else f"plus {duration(run.startup_s)} start-up"
@@ -181,6 +187,36 @@ def _fresh_games(run: Run) -> h.Html:
         f"{e['high']:.2f}, lowest {min(e['scores']):g}, highest {max(e['scores']):g}."
     )
     return h.section("Score over fresh games", h.figure(chart, "", "flat"), note=note)
+
+
+def _evaluations(run: Run) -> h.Html:
+    """Fresh games during training, point by point."""
+    if not run.evaluations:
+        return h.Html()
+    rows = [
+        h.Row(
+            (
+                h.Cell(f"{e.steps:,}", e.steps),
+                h.Cell(duration(e.wall_s), e.wall_s),
+                h.Cell(f"{e.mean:.2f}", e.mean),
+                f"{e.low:.2f} to {e.high:.2f}",
+                f"{min(e.scores):g} to {max(e.scores):g}",
+                h.Cell(str(e.truncated), e.truncated),
+                h.Cell(duration(e.seconds), e.seconds),
+            ),
+            e is run.best,
+        )
+        for e in run.evaluations
+    ]
+    p = run.evaluations[-1].protocol
+    rules = f" Protocol {p.get('name', '?')}: sticky actions {p.get('sticky_actions', '?')}, epsilon "
+    note = (
+        f"{len(run.evaluations[-1].scores)} fresh games each, in a process of their own while the run went on; the "
+        f"best is marked." + (f"{rules}{p.get('epsilon', '?')}, played by {p.get('backend', '?')}." if p else "")
+    )
+    columns = ("steps", "wall clock", "score", "95% interval", "range", "truncated", "time")
+    shown = h.Table(columns, rows, "Evaluations", numeric=(0, 1, 2, 5, 6), wide=(4, 5, 6), css="tried")
+    return h.section("Evaluations", h.table(shown), note=note)
 
 
 def _settings(run: Run) -> h.Html:

@@ -24,7 +24,10 @@ WHAT_BANDS_ARE = f"Bands show the range over seeds; with {MANY} or more seeds, t
 COLORS = ("c1", "c2", "c3", "c4", "c5", "c6")
 # Settings that decide how long a run goes on and what it writes, but not how it learns.
 NOT_LEARNING = frozenset(
-    {"seed", "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s"}
+    {
+        "seed", "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "eval_every_steps",
+        "games_per_eval", "eval_epsilon",
+    }
 )  # fmt: skip
 
 Line = tuple[Sequence[float], Sequence[float]]  # x (rising), y

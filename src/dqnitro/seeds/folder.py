@@ -110,6 +110,16 @@ class SeedsFolder:
         write_json(self.path / FILE, sealed(data | {"config": new.config.to_dict(), "at_once": at_once}))
         return new
 
+    def with_seeds(self, seeds: Sequence[int]) -> SeedsFolder:
+        """With further seeds, also on disk."""
+        from dqnitro.common.files import sealed, write_json
+
+        if tuple(seeds) == self.seeds:
+            return self
+        data = json.loads((self.path / FILE).read_text())
+        write_json(self.path / FILE, sealed(data | {"seeds": list(seeds)}))
+        return dataclasses.replace(self, seeds=tuple(seeds))
+
     def run_dir(self, seed: int) -> pathlib.Path:
         return self.path / f"s{seed}"
 

@@ -223,6 +223,17 @@ def save_weights(path: pathlib.Path, weights: Mapping[str, Tensor], facts: Mappi
         save_file(dict(weights), tmp, metadata={**facts, "blake2b": _weights_digest(weights, facts)})
 
 
+def weights_facts(path: pathlib.Path) -> dict[str, str]:
+    """What is written beside the weights of a file; empty if it is missing or damaged."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return dict(file.metadata() or {})
+    except (SafetensorError, OSError, ValueError, RuntimeError, MemoryError):
+        return {}
+
+
 def load_weights(path: pathlib.Path) -> dict[str, Tensor]:
     """The network of a model.safetensors; CheckpointError if it is damaged. Older files have no checksum."""
     from safetensors import SafetensorError, safe_open

@@ -6,12 +6,13 @@ import dataclasses
 import json
 import math
 import pathlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from dqnitro.common.files import is_locked, seal_holds
 from dqnitro.common.parsing import items, mapping, number, read_object, shares
 from dqnitro.errors import CheckpointError
+from dqnitro.store.evaluations import Evaluation, best_of, read_all
 
 Columns = dict[str, list[float]]  # name -> values, all of one length; NaN where a line had no number
 
@@ -62,6 +63,7 @@ class Run:
     steps_per_s: float | None
     frames_per_s: float | None
     share: dict[str, float]
+    evaluations: list[Evaluation] = field(default_factory=list)  # fresh games at fixed points of the run
 
     @property
     def env_id(self) -> str:
@@ -84,11 +86,17 @@ class Run:
             return None
         return {"scores": scores, "mean": mean, "low": low, "high": high}
 
+    @property
+    def best(self) -> Evaluation | None:
+        """The best of the evaluations during training."""
+        return best_of(self.evaluations)
+
     def to_dict(self) -> dict[str, Any]:
         """The headline facts, for `--json`."""
-        left_out = ("metrics", "summary", "config", "machine", "versions", "path", "video")
+        left_out = ("metrics", "summary", "config", "machine", "versions", "path", "video", "evaluations")
         facts = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in left_out}
-        return {"run": str(self.path), "env_id": self.env_id, **facts, "evaluation": self.evaluation}
+        facts |= {"evaluation": self.evaluation, "best": None if self.best is None else self.best.facts()}
+        return {"run": str(self.path), "env_id": self.env_id, **facts}
 
 
 def run_folders(path: pathlib.Path) -> list[pathlib.Path]:
@@ -103,10 +111,11 @@ def read_run(path: pathlib.Path) -> Run:
     """Read a run's folder. Only a folder without a config is an error; missing or damaged files cost their facts."""
     video = path / "game.mp4"
     summary = read_object(path / "summary.json")
-    return make_run(
+    run = make_run(
         path, _read_head(path), summary if seal_holds(summary) else {}, read_metrics(path / "metrics.jsonl"),
         video if video.is_file() else None,
     )  # fmt: skip
+    return dataclasses.replace(run, evaluations=read_all(path))
 
 
 def make_run(

@@ -27,6 +27,8 @@ from dqnitro.common.parsing import read_object
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError
 
+LAST, BEST = "model.safetensors", "best.safetensors"  # weights: the newest, and those of the best evaluation
+
 
 class RunFolder:
     """The files of a run on disk."""
@@ -96,10 +98,10 @@ class RunFolder:
 
     def check_places(self) -> None:
         """Refuse a folder where a file belongs, and a file where a folder belongs, before anything is written."""
-        for name in ("metrics.jsonl", "summary.json", "model.safetensors"):
+        for name in ("metrics.jsonl", "summary.json", LAST, BEST):
             if (self.path / name).is_dir():
                 raise CheckpointError(f"{self.path / name} is a folder, expected a file", "move it away")
-        for name in ("checkpoints", "tensorboard"):
+        for name in ("checkpoints", "tensorboard", "evaluations"):
             if (self.path / name).exists() and not (self.path / name).is_dir():
                 raise CheckpointError(f"{self.path / name} is a file, expected a folder", "move it away")
 

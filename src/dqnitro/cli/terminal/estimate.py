@@ -20,7 +20,7 @@ from dqnitro.events import Snapshot
 NOT_LEARNING = frozenset({
     "seed", "env_threads", "env_parts", "replay", "replay_device", "runner", "slack_steps", "device", "act_device",
     "act_sync_updates", "torch_threads", "wrappers", "envs", "max_steps", "max_minutes", "checkpoint_every_s",
-    "log_every_s",
+    "log_every_s", "eval_every_steps", "games_per_eval", "eval_epsilon",
 })  # fmt: skip
 MOST_RUNS = 200  # earlier runs that are looked at: a file each
 RECORDS = pathlib.Path(__file__).with_name("solved.json")

@@ -39,23 +39,32 @@ def check_resume(args: argparse.Namespace) -> None:
         raise ConfigError(f"{' and '.join(given)} cannot be used with --resume", "start a new run instead")
 
 
-def afterwards(result: Any, eval_games: int, film: bool, quiet: bool = False) -> dict[str, Any]:
-    """If solved, the score over fresh games; after any run that ended properly, meanwhile a video of one game."""
+def afterwards(
+    result: Any, eval_games: int, film: bool, quiet: bool = False, always: bool = False, envs: str = ""
+) -> dict[str, Any]:
+    """If solved, or `always`, the score over fresh games, played by the environment backend `envs`; after any run that
+    ended properly, meanwhile a video of one game.
+    """
+    from dqnitro import protocol
     from dqnitro.cli.terminal.progress import Progress
-    from dqnitro.play import score
+    from dqnitro.play import EPSILON, score
     from dqnitro.store.run_folder import RunFolder
 
     facts: dict[str, Any] = {}
     run_dir: pathlib.Path = result.run_dir
-    games = eval_games if result.ended == "solved" else 0
+    evaluated = result.evaluations.get("last", {}).get("steps") == result.steps  # during training, by the same games
+    games = eval_games if always or (result.ended == "solved" and not evaluated) else 0
     if games:
-        note(f"solved in {duration(result.wall_s)}; playing {games} fresh games")
+        done = "solved in" if result.ended == "solved" else "trained for"
+        note(f"{done} {duration(result.wall_s)}; playing {games} fresh games")
     with contextlib.ExitStack() as stack:
         filming = stack.enter_context(Filming(run_dir)) if film else None
         stack.enter_context(quick_turns())
         if games:
             with Progress("fresh games", games, quiet=quiet) as progress:
-                facts["evaluation"] = score(run_dir, games, trust=True, on_game=progress)._asdict()
+                scored = score(run_dir, games, backend=envs, trust=True, on_game=progress)
+            rules = protocol.of(result.config, "fresh games", games, EPSILON, envs)
+            facts["evaluation"] = scored._asdict() | {"protocol": rules.to_dict()}
         if filming is not None:
             with Progress("video of a game", quiet=quiet):
                 filming.wait()

@@ -12,6 +12,7 @@ from dqnitro.report.html import Html
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import (
     ablate,
+    atari,
     bench,
     chaos,
     compare,
@@ -39,6 +40,7 @@ class Section(Protocol):
 # By the kind of the result (`Result.kind`).
 SECTIONS: dict[str, Section] = {
     "record": record,
+    "atari": atari,
     "ladder": ladder,
     "solve": solve,
     "sweep": sweep,
@@ -56,7 +58,7 @@ SECTIONS: dict[str, Section] = {
 
 # The groups of the page and of its contents, in order, and the kinds of result in each; runs stand with the records.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Records and runs": ("record",),
+    "Records and runs": ("record", "atari"),
     "Speed-ups": ("ladder", "solve", "ablate", "cost", "tune", "profile"),
     "Benchmarks": ("bench", "console", "exact", "chaos"),
     "Settings": ("sweep", "compare", "trial"),
