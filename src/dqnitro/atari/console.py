@@ -134,6 +134,16 @@ class Console:
     def game_over(self) -> NDArray[np.bool_]:
         return self._g[:, table_language.G_TERMINAL] != 0
 
+    @property
+    def episode_frames(self) -> NDArray[np.int64]:
+        """Frames played in this game."""
+        return self._state[:, S_EPISODE_FRAMES].copy()
+
+    @property
+    def frames(self) -> NDArray[np.int64]:
+        """Frames played since power-on."""
+        return self._state[:, S_TOTAL_FRAMES].copy()
+
     def get_state(self) -> State:
         """The whole state of the consoles: plain arrays, fit for `np.savez`."""
         return {name: array.copy() for name, array in self._arrays().items()}
