@@ -27,6 +27,8 @@ from dqnitro.errors import ConfigError
         ("SpaceInvaders", "space_invaders"),
         ("ALE/Pong-v5", "pong"),
         ("PongNoFrameskip-v4", "pong"),
+        ("DQNitro/Pong-v5", "pong"),
+        ("dqnitro.atari:DQNitro/MsPacman-v5", "ms_pacman"),
         ("MsPacmanDeterministic-v0", "ms_pacman"),
         ("CartPole-v1", None),
         ("some.module:Pong-v0", None),

@@ -115,6 +115,13 @@ class Console:
         )  # fmt: skip
         return rewards
 
+    def sit_out(self, actions: ArrayLike) -> None:
+        """A frame after a game was cut off: nothing moves, but actions stick or do not, as in every frame of ale-py."""
+        over = self._g[:, table_language.G_TERMINAL].copy()
+        self._g[:, table_language.G_TERMINAL] = 1
+        self.act(actions, draw=False)
+        self._g[:, table_language.G_TERMINAL] = over
+
     @property
     def ram(self) -> NDArray[np.uint8]:
         """[n, 128], live: a write changes the console."""

@@ -83,7 +83,9 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         code = self._actions[self._checked(action)]
         reward = 0
         for _ in range(self.frameskip):
-            if not self._cut_off():
+            if self._cut_off():
+                self._console.sit_out(code)
+            else:
                 reward += int(self._console.act(code)[0])
         self._show()
         over = bool(self._console.game_over[0])
@@ -112,7 +114,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         return number
 
     def _cut_off(self) -> bool:
-        return 0 < self._most_frames <= self._console.episode_frames[0]
+        return bool(0 < self._most_frames <= self._console.episode_frames[0])
 
     def _observation(self) -> np.ndarray:
         if self.obs_type == "ram":
