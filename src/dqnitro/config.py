@@ -42,9 +42,14 @@ class Config:
     fire_reset: bool = _doc(True, "press FIRE once at the start of each game that has a FIRE action")
     episodic_life: bool = _doc(False, "losing a life ends the return (the game itself continues)")
     clip_rewards: bool = _doc(True, "learn from rewards clipped to -1..1 (scores are never clipped)")
-    screen_size: int = _doc(84, "height and width of observations in pixels, greyscale")
+    screen_size: int = _doc(84, "height and width of observations in pixels")
     resize: str = _doc(
         "area", "how screens are downscaled: area or linear (OpenCV), or pillow; ale and console support area only"
+    )
+    images: str = _doc(
+        "grey",
+        "images of environments that are not Atari: full (all channels; images under 36 pixels keep their size) or "
+        "grey (one channel, always screen_size; boards under 16 pixels are flattened)",
     )
     frame_stack: int = _doc(4, "frames stacked into one observation, so that motion is visible")
     sticky_actions: float = _doc(0.0, "probability, per frame, that the console repeats the previous action")
@@ -54,8 +59,9 @@ class Config:
     # --- network
     network: str = _doc(
         "nature",
-        "network for images: nature (Mnih et al. 2015), small (Mnih et al. 2013, a third of the arithmetic) or impala "
-        "(Espeholt et al. 2018, residual, six times the arithmetic at width 1)",
+        "network for images: nature (Mnih et al. 2015), small (Mnih et al. 2013, a third of the arithmetic), impala "
+        "(Espeholt et al. 2018, residual, six times the arithmetic at width 1) or board (3x3 convolutions, for images "
+        "under 36 pixels)",
     )
     impala_width: int = _doc(1, "network impala: how many times 16, 32 and 32 channels")
     impala_norm: str = _doc("none", "network impala: none, or layer (a LayerNorm in every residual block)")
@@ -190,10 +196,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "envs": ("wrappers", "gym-sync", "gym-async", "ale", "console"),
     "replay": ("plain", "frames"),
     "replay_device": ("auto", "cpu", "cuda"),
-    "network": ("nature", "small", "impala"),
+    "network": ("nature", "small", "impala", "board"),
     "impala_norm": ("none", "layer"),
     "init": ("torch", "kaiming"),
     "resize": ("area", "linear", "pillow"),
+    "images": ("grey", "full"),
     "loss": ("mse", "huber"),
     "optimizer": ("adam",),
     "runner": ("inline", "processes", "device", "hybrid", "cluster"),

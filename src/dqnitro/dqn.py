@@ -104,8 +104,11 @@ CONVOLUTIONS = {
 }
 
 
+SMALLEST_SIDE = 36  # of images for those
+
+
 class ImageNetwork(nn.Module):
-    """A network for stacked grey frames, uint8 in."""
+    """A network for stacked frames, uint8 in."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -211,6 +214,33 @@ class ImpalaNetwork(ImageNetwork):
         return self.head(F.relu(self.pool(x)).flatten(1))
 
 
+BOARD_CHANNELS = (16, 32)  # of the first convolution and of those that halve the sides
+BOARD_SIDE = 10  # sides are halved until they are no longer than this
+
+
+class BoardNetwork(ImageNetwork):
+    """For boards and images that are too small for the networks above: 3x3 convolutions that keep every pixel.
+
+    A 10x10 board goes through one of them, as in MinAtar (Young and Tian 2019); larger images are halved first.
+    """
+
+    def __init__(self, obs_shape: tuple[int, ...], hidden: int, spec: HeadSpec) -> None:
+        super().__init__()
+        first, later = BOARD_CHANNELS
+        inputs, *sides = obs_shape
+        layers: list[nn.Module] = [nn.Conv2d(inputs, first, 3, padding=1), nn.ReLU()]
+        inputs = first
+        while max(sides) > BOARD_SIDE:
+            layers += [nn.Conv2d(inputs, later, 3, stride=2, padding=1), nn.ReLU()]
+            inputs, sides = later, [-(-n // 2) for n in sides]
+        self.convolutions = nn.Sequential(*layers)
+        self.head = Head(inputs * sides[0] * sides[1], hidden, spec)
+
+    def forward(self, obs: Tensor) -> Tensor:
+        pixels = obs.to(torch.float32, memory_format=self.memory_format) * (1.0 / 255.0)
+        return self.head(self.convolutions(pixels).flatten(1))
+
+
 class VectorNetwork(nn.Module):
     """Two hidden layers for plain vectors (CartPole and the like)."""
 
@@ -235,7 +265,9 @@ class Impala:
 def make_network(
     obs_shape: tuple[int, ...], kind: str, hidden: int, spec: HeadSpec, impala: Impala | None = None
 ) -> nn.Module:
-    """`kind` is one of CONVOLUTIONS or `impala` for images, or `vector`."""
+    """`kind` is one of CONVOLUTIONS, `impala` or `board` for images, or `vector`."""
+    if kind == "board":
+        return BoardNetwork(obs_shape, hidden, spec)
     if kind == "vector":
         return VectorNetwork(obs_shape, hidden, spec)
     if kind == "impala":

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dqnitro import recipes
 from dqnitro.config import Config
-from dqnitro.envs import env_kind
+from dqnitro.envs import atari_game, env_kind
 from dqnitro.ladder import fitted
 from dqnitro.learn import own_pieces
 from dqnitro.requirements import UNORDERED, check_runner, on_gpu
+
+# About how long an update takes on a core, for planning with minutes. Small networks: results/cartpole-90s.json. The
+# Nature network lies between 3 ms (results/pong-2-cores.json) and 25 ms (the textbook in results/ladder-2-cores.json).
+UPDATE_S = {"vector": 0.001, "image": 0.01}
 
 
 @dataclass(frozen=True)
@@ -39,14 +44,15 @@ def planned(wish: Wish) -> Planned:
     without, also = tuple(wish.without), tuple(wish.also)
     plan = recipes.plan(wish.recipe, wish.env_id, wish.changes.get("device"), wish.changes.get("runner"))
     config = plan.config(without, also).replace(**wish.changes)
-    if wish.recipe == "auto" and env_kind(wish.env_id) == "vector":
-        config = budgeted(config, wish.changes)
+    budget = budget_steps(config)
+    if wish.recipe == "auto" and atari_game(wish.env_id) is None:
+        config = budgeted(config, wish.changes, budget)
     config, rungs, left_out = ordered(config, plan.climbed(without, also), also)
     config, rungs, why = fitted(config, rungs)
     config, rungs = own_pieces.fitted(config, rungs)
     check_runner(config)
     own_pieces.check_runner(config)
-    return Planned(config, rungs, tuple(text for text in (left_out, why, never_learns(config)) if text))
+    return Planned(config, rungs, tuple(text for text in (left_out, why, never_learns(config, budget)) if text))
 
 
 def ordered(
@@ -64,23 +70,37 @@ def ordered(
     return config.replace(wrappers=kept), tuple(name for name in rungs if name not in out), text
 
 
-def budgeted(config: Config, given: Mapping[str, Any]) -> Config:
-    """A run of few steps fills its replay and explores in a part of them, unless the user says otherwise."""
-    if not config.max_steps:
-        return config
-    changes: dict[str, int] = {}
-    if "first_fill_steps" not in given:
-        changes["first_fill_steps"] = min(config.first_fill_steps, max(config.batch_size, config.max_steps // 20))
-    if "epsilon_decay_steps" not in given:
-        changes["epsilon_decay_steps"] = min(config.epsilon_decay_steps, config.max_steps // 2)
-    return config.replace(**changes)
+def budgeted(config: Config, given: Mapping[str, Any], budget: float) -> Config:
+    """A run of `budget` steps fills its replay and explores in a part of them, unless the user says otherwise."""
+    most = int(min(budget, 10**12))
+    fitting = {
+        "first_fill_steps": min(config.first_fill_steps, max(config.batch_size, most // 20)),
+        "epsilon_decay_steps": min(config.epsilon_decay_steps, most // 2),
+    }
+    return config.replace(**{name: value for name, value in fitting.items() if name not in given})
 
 
-def never_learns(config: Config) -> str | None:
+def budget_steps(config: Config) -> float:
+    """About how many steps a run may make; infinity without a limit."""
+    steps = config.max_steps or math.inf
+    if not config.max_minutes or atari_game(config.env_id) is not None:
+        return steps
+    from dqnitro.envs.look import step_seconds
+
+    per_update = UPDATE_S["vector" if config.network == "board" else env_kind(config.env_id, config.images)]
+    each = step_seconds(config.env_id) + per_update / config.steps_per_update
+    return min(steps, 60.0 * config.max_minutes / each)
+
+
+def never_learns(config: Config, budget: float) -> str | None:
     """What to tell a user whose run ends before its first update; None if it does not."""
-    if not config.max_steps or config.max_steps > config.first_fill_steps:
+    if budget > config.first_fill_steps:
         return None
+    if config.max_steps and config.max_steps <= config.first_fill_steps:
+        end = f"it ends after {config.max_steps:,} steps"
+    else:
+        end = f"{config.max_minutes:g} minutes are enough for about {int(budget):,} steps"
     return (
-        f"this run will not learn: it ends after {config.max_steps:,} steps, and the first update comes after "
-        f"{config.first_fill_steps:,} (first_fill_steps)"
+        f"this run will not learn: {end}, and the first update comes after {config.first_fill_steps:,} "
+        "(first_fill_steps)"
     )

@@ -9,12 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dqnitro import tuned
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
 from dqnitro.ladder import RUNGS, climb, in_force, rung
+
+if TYPE_CHECKING:
+    from dqnitro.envs.look import EnvLook
 
 SEEN_SMALL = {"pong"}  # games known to be learned with fewer pixels and a smaller network (results/)
 SMALL_RUNGS = ("small-frame", "small-network")
@@ -121,6 +124,23 @@ LARGE_LAYER_RUNGS = ("split-network",)  # with few cores and the hidden layer of
 MANY_CORES = 8  # with at least this many cores the CPU can keep up with the GPU learner, so use the hybrid runner
 
 
+# Settings for environments that are not Atari: small networks, which learn in seconds, and rewards of any size.
+NOT_ATARI: dict[str, Any] = {
+    "clip_rewards": False,
+    "hidden_units": 128,
+    "learning_rate": 5e-4,
+    "batch_size": 64,
+    "target_sync_steps": 500,
+    "double": True,
+    "loss": "huber",
+    "grad_clip": 10.0,
+}
+# ... and what those with large images have of Atari's.
+LARGE_IMAGES: dict[str, Any] = {
+    "hidden_units": 512, "learning_rate": 1e-4, "batch_size": 32, "target_sync_steps": 1_000,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Here:
     """The properties of a machine that decide which runner `auto` chooses."""
@@ -192,26 +212,30 @@ def solved_at(env_id: str) -> float:
 
 
 def _base(env_id: str) -> Config:
-    """Lapan's settings for images. For vectors, with which they would take an hour, smaller and faster ones."""
-    from dqnitro.envs import atari_game, env_kind
+    """Lapan's settings for Atari games. For others, with which they would take an hour, smaller and faster ones."""
+    from dqnitro.envs import atari_game, env_look
 
-    config = Config(env_id=atari_game(env_id) or env_id, stop_at_score=solved_at(env_id), replay="plain")
-    if env_kind(env_id) == "vector":
-        config = config.replace(
-            clip_rewards=False,
-            frame_stack=1,
-            hidden_units=128,
-            learning_rate=5e-4,
-            batch_size=64,
-            first_fill_steps=1_000,
-            replay_capacity=50_000,
-            epsilon_decay_steps=10_000,
-            target_sync_steps=500,
-            double=True,
-            loss="huber",
-            grad_clip=10.0,
-        )
-    return config
+    game = atari_game(env_id)
+    config = Config(env_id=game or env_id, stop_at_score=solved_at(env_id), replay="plain")
+    if game is not None:
+        return config
+    look = env_look(env_id)
+    config = config.replace(images="full", **NOT_ATARI, **paced(look))
+    if look.kind == "vector":
+        return config.replace(frame_stack=1)
+    config = config.replace(frame_stack=4 if look.single else 1)
+    return config.replace(network="board") if look.small else config.replace(**LARGE_IMAGES)
+
+
+def paced(look: EnvLook) -> dict[str, Any]:
+    """First fill, exploration and replay of an environment that is not Atari, from the length of its games."""
+    length = min(max(look.length, 50), 5_000)
+    times = 1 if look.kind == "vector" or look.small else 3  # a network for large images has more to find out
+    return {
+        "first_fill_steps": min(max(2 * length, 500), 3_000) * times,
+        "epsilon_decay_steps": min(max(20 * length, 2_000), 30_000) * times,
+        "replay_capacity": min(max(100 * length, 20_000), 100_000),
+    }
 
 
 def own_settings(plan: Plan) -> dict[str, Any]:
@@ -300,7 +324,7 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
     from dqnitro.envs import atari_game, env_kind
 
     base = _base(env_id).replace(device="auto")
-    if env_kind(env_id) == "vector":
+    if atari_game(env_id) is None and (base.network == "board" or env_kind(env_id) == "vector"):
         # The network is so small that a pass costs less than launching it on a GPU or compiling it.
         plan = _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
         return replace(

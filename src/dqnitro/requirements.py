@@ -34,7 +34,18 @@ def needs_console(c: Config) -> str | None:
 def needs_images(c: Config) -> str | None:
     from dqnitro.envs import env_kind
 
-    return "there is no convolution in the network of a vector environment" if env_kind(c.env_id) == "vector" else None
+    if env_kind(c.env_id, c.images) == "vector":
+        return "there is no convolution in the network of a vector environment"
+    return None
+
+
+def needs_grey_frames(c: Config) -> str | None:
+    """Square grey frames, as Atari's: what the GPU's replay and the kernels of our own hold."""
+    from dqnitro.envs import env_kind
+
+    if c.images == "full" and env_kind(c.env_id, c.images) == "image":
+        return f"it takes square grey images only, and {c.env_id} has images full; inline and processes take all"
+    return None
 
 
 def needs_two_cores(c: Config) -> str | None:
@@ -121,7 +132,7 @@ def needs_cuda_console(c: Config) -> str | None:
 def runner_needs(runner: str, c: Config) -> str | None:
     """Why this config cannot run with this runner, or None."""
     needs = {
-        "hybrid": (needs_images, needs_gpu),
+        "hybrid": (needs_images, needs_grey_frames, needs_gpu),
         "device": (atari_only, needs_gpu, needs_cuda_console),
         "processes": (needs_two_cores,),
     }
@@ -202,7 +213,9 @@ def needs_own_acting(c: Config) -> str | None:
 
 
 def needs_stack_of_four(c: Config) -> str | None:
-    return None if c.frame_stack == 4 else f"it only supports stacks of four frames; this run stacks {c.frame_stack}"
+    if c.frame_stack != 4:
+        return f"it only supports stacks of four frames; this run stacks {c.frame_stack}"
+    return needs_grey_frames(c)
 
 
 def needs_float16(c: Config) -> str | None:

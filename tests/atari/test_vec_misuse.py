@@ -116,39 +116,56 @@ SEEDS: dict[str, Any] = {
     "large": 2**31,
 }  # fmt: skip
 
-# All 42 pairs agree as well; making an AtariVectorEnv takes half a second.
-PAIRS = [("one", "three"), ("one", "list"), ("list", "none"), ("short", "three"), ("all", "large")]
+# mask, seed, batch size, and the words that both errors have (empty: the kind of error must do). All 42 pairs agree as
+# well; making an AtariVectorEnv takes half a second.
+MISUSE = [
+    ("one", "three", 0, "one entry per sub-environment"),
+    ("one", "list", 0, "Unsupported seed type"),
+    ("list", "none", 0, "must be a boolean numpy array"),
+    ("ints", "none", 0, "must be a boolean numpy array"),
+    ("short", "three", 0, "must have shape (3,)"),
+    ("one", "none", 2, "batch_size < num_envs"),
+    ("all", "large", 0, ""),
+]
+FIRST_RESET = [("one", "none", 0, "must reset every environment")]
 
 
-def outcome(env: Any, first: bool, seed: Any, mask: Any) -> str:
-    """The name of the error, or an empty string."""
+def outcome(env: Any, first: bool, seed: Any, mask: Any) -> tuple[str, str]:
+    """The name of the error and what it says; two empty strings without one."""
     try:
         if first:
             env.reset(seed=1)
         env.reset(seed=seed, options=None if mask is None else {"reset_mask": mask})
     except Exception as error:
-        return type(error).__name__
+        return type(error).__name__, str(error)
     finally:
         env.close()
-    return ""
+    return "", ""
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["never reset", "reset before"])
 def test_misuse_of_reset_raises_what_ale_raises(first: bool) -> None:
     different = []
-    for mask, seed in PAIRS[:2] if first else PAIRS:
+    for mask, seed, batch_size, words in MISUSE if first else FIRST_RESET:
         what = first, SEEDS[seed], MASKS[mask]
-        ours = outcome(AtariVec("pong", 3, num_threads=1), *what)
-        theirs = outcome(AtariVectorEnv("pong", 3, num_threads=1), *what)
-        if ours != theirs:
-            different.append((mask, seed, ours, theirs))
+        ours, says = outcome(AtariVec("pong", 3, num_threads=1, batch_size=batch_size), *what)
+        theirs, said = outcome(AtariVectorEnv("pong", 3, num_threads=1, batch_size=batch_size), *what)
+        if ours != theirs or not ours or words not in says or words not in said:
+            different.append((mask, seed, batch_size, ours, says, theirs, said))
     assert different == []
 
 
-def test_a_partial_reset_of_smaller_batches_is_a_value_error() -> None:
-    env = AtariVec("pong", 3, batch_size=2, num_threads=1)
-    with pytest.raises(ValueError, match="batch_size == num_envs"):
-        env.reset(options={"reset_mask": np.array([True, False, True])})
+@pytest.mark.parametrize(
+    "actions", [np.zeros(3), np.zeros(2, np.int64), 1, torch.zeros(3)], ids=["floats", "two", "one", "float tensor"]
+)
+def test_actions_that_ale_asserts_against_are_refused_with_words(actions: Any) -> None:
+    ours, theirs = AtariVec("pong", 3, num_threads=1), AtariVectorEnv("pong", 3, num_threads=1)
+    for env in (ours, theirs):
+        env.reset(seed=1)
+        with pytest.raises(AssertionError) as caught:
+            env.step(actions)
+        env.close()
+        assert env is theirs or "actions must" in str(caught.value)
 
 
 def test_states_of_many_games_are_within_the_bounds() -> None:

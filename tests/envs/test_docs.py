@@ -18,7 +18,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 def test_an_example_runs(number: int) -> None:
     names: dict = {"__name__": "example"}
     exec(compile(EXAMPLES[number], f"environments.md example {number}", "exec"), names)
-    shape = (2, 1) if number == 0 else (1, 2, 84, 84)
+    shape = (2, 1) if number == 0 else (1, 6, 84, 84)
     assert names["obs"].shape == shape
     if number == 0:
         np.testing.assert_allclose(names["step"].obs_t, names["obs"] + 0.1, atol=1e-6)
@@ -31,7 +31,7 @@ def test_there_is_a_vector_and_an_image_example() -> None:
 def test_the_table_of_settings_tells_the_truth() -> None:
     section = PAGE.split("## The settings")[1].split("## Environment backends")[0]
     rows = re.findall(r"^\| `(\w+)` \| ([\w.,]+) \|", section, re.MULTILINE)
-    assert len(rows) == 12
+    assert len(rows) == 13
     for name, default in rows:
         value = FIELDS[name].default
         if isinstance(value, str):

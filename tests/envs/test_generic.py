@@ -15,7 +15,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Sequence, Tuple
 
 from dqnitro.config import Config
 from dqnitro.envs import atari_game, atari_games, env_kind, make_envs, make_watched_envs
-from dqnitro.envs.generic import FlatFloats, Grey, space_kind
+from dqnitro.envs.generic import FlatFloats, Grey, Planes, space_kind
 from dqnitro.errors import ConfigError
 
 
@@ -27,6 +27,8 @@ from dqnitro.errors import ConfigError
         ("SpaceInvaders", "space_invaders"),
         ("ALE/Pong-v5", "pong"),
         ("PongNoFrameskip-v4", "pong"),
+        ("DQNitro/Pong-v5", "pong"),
+        ("dqnitro.atari:DQNitro/MsPacman-v5", "ms_pacman"),
         ("MsPacmanDeterministic-v0", "ms_pacman"),
         ("CartPole-v1", None),
         ("some.module:Pong-v0", None),
@@ -95,12 +97,17 @@ def test_other_action_spaces_are_refused() -> None:
         (Discrete(5), "vector"),
         (Box(-1, 1, ()), "vector"),
         (Box(-1, 1, (4,)), "vector"),
-        (Box(0, 1, (7, 7, 3)), "vector"),
-        (Box(0, 1, (10, 10)), "vector"),
+        (Box(-np.inf, np.inf, (7, 7, 3)), "vector"),
+        (Box(0, 1, (4, 9)), "vector"),
+        (Box(0, 1, (7, 7, 3)), "image"),
+        (Box(0, 1, (10, 10)), "image"),
         (Box(0, 255, (84, 84), np.uint8), "image"),
         (Box(0, 255, (96, 90, 3), np.uint8), "image"),
         (Box(0, 255, (1, 60, 70), np.uint8), "image"),
         (Box(0.0, 1.0, (60, 70, 1), np.float32), "image"),
+        (Box(0, 255, (4, 84, 84), np.uint8), "image"),
+        (Box(0, 255, (4, 40, 50, 3), np.uint8), "image"),
+        (Box(0, 1, (2, 3, 4, 84, 84)), "vector"),
     ],
 )
 def test_what_is_an_image_and_what_a_vector(space: gym.Space, kind: str) -> None:
@@ -108,17 +115,73 @@ def test_what_is_an_image_and_what_a_vector(space: gym.Space, kind: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("space", "message"),
+    ("shape", "kind"), [((7, 7, 3), "vector"), ((10, 10), "vector"), ((16, 16, 3), "image"), ((84, 84), "image")]
+)
+def test_runs_of_older_versions_see_what_they_saw(shape: tuple[int, ...], kind: str) -> None:
+    """Their configs have no `images`, which means grey."""
+    assert Config().images == "grey"
+    assert space_kind(Box(0, 255, shape, np.uint8), "x", "grey") == kind
+
+
+@pytest.mark.parametrize(
+    ("space", "images", "message"),
     [
-        (Dict({"a": Sequence(Discrete(2))}), "observation space Dict"),
-        (Box(0, 255, (4, 84, 84), np.uint8), r"images of shape \(4, 84, 84\).*which frame_stack stacks"),
-        (Box(0, 255, (2, 3, 84, 84), np.uint8), r"observations of shape \(2, 3, 84, 84\)"),
-        (Box(-np.inf, np.inf, (84, 84), np.float32), "without bounds"),
+        (Dict({"a": Sequence(Discrete(2))}), "full", "observation space Dict"),
+        (Box(0, 255, (4, 84, 84), np.uint8), "grey", r"images of shape \(4, 84, 84\).*--images full"),
+        (Box(0, 255, (2, 3, 84, 84), np.uint8), "grey", r"images of shape \(2, 3, 84, 84\)"),
+        (Box(-np.inf, np.inf, (84, 84), np.float32), "grey", "without bounds"),
+        (Box(-np.inf, np.inf, (84, 84), np.float32), "full", "without bounds"),
     ],
 )
-def test_observations_that_are_not_supported_are_refused(space: gym.Space, message: str) -> None:
+def test_observations_that_are_not_supported_are_refused(space: gym.Space, images: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        space_kind(space, "x")
+        space_kind(space, "x", images)
+
+
+@pytest.mark.parametrize(
+    ("shape", "planes"),
+    [
+        ((10, 10), (1, 10, 10)),
+        ((10, 10, 4), (4, 10, 10)),  # a board with four kinds of pieces
+        ((16, 16, 3), (3, 16, 16)),
+        ((3, 20, 30), (3, 20, 30)),
+        ((64, 48, 3), (3, 84, 84)),
+        ((4, 84, 84), (4, 84, 84)),  # frames that the environment has stacked
+        ((4, 40, 50, 3), (12, 84, 84)),
+        ((20, 168), (1, 10, 84)),  # small in one direction: the longer side becomes screen_size
+    ],
+)
+def test_images_keep_their_channels_and_small_ones_their_size(shape: tuple[int, ...], planes: tuple[int, ...]) -> None:
+    picture = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    out = Planes(Shows(Box(0, 255, shape, np.uint8), picture), 84).observation(picture)
+    assert out.shape == planes and out.dtype == np.uint8
+    if out.size == picture.size:
+        assert sorted(out.ravel()) == sorted(picture.ravel())
+
+
+def test_each_channel_is_the_plane_that_it_was() -> None:
+    last = np.random.default_rng(0).integers(0, 256, (12, 15, 3), np.uint8)
+    first = np.ascontiguousarray(last.transpose(2, 0, 1))
+    stacked = np.stack([last, last[::-1]])
+    out = {
+        name: Planes(Shows(Box(0, 255, x.shape, np.uint8), x), 84).observation(x)
+        for name, x in {"last": last, "first": first, "stacked": stacked}.items()
+    }
+    np.testing.assert_array_equal(out["last"], first)
+    np.testing.assert_array_equal(out["first"], first)
+    np.testing.assert_array_equal(out["stacked"], np.concatenate([first, first[:, ::-1]]))
+
+
+def test_the_bounds_of_a_box_become_black_and_white() -> None:
+    board = np.zeros((6, 6), np.uint8)
+    board[2, 3] = 1
+    assert Planes(Shows(Box(0, 1, (6, 6), np.uint8), board), 84).observation(board)[0, 2, 3] == 255
+    floats = np.full((6, 6), -1.0, np.float32)
+    floats[0, 0] = 0.0
+    out = Planes(Shows(Box(-1, 1, (6, 6)), floats), 84).observation(floats)
+    assert out[0, 0, 0] in (127, 128) and out[0, 1, 1] == 0
+    with pytest.raises(ValueError, match="not finite"):
+        Planes(Shows(Box(-1, 1, (6, 6)), floats), 84).observation(floats * np.nan)
 
 
 @pytest.mark.parametrize(

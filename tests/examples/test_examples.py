@@ -29,3 +29,20 @@ def test_optuna_prunes_a_run_through_a_callback(monkeypatch):
     monkeypatch.setattr(optuna.pruners, "MedianPruner", lambda **k: optuna.pruners.NopPruner())
     study = module.search(trials=1, max_steps=400)
     assert study.best_value > 5 and len(study.trials[0].intermediate_values) >= 9
+
+
+def test_stable_baselines3_learns_on_the_console():
+    needs("stable_baselines3", "-e '.[sb3]'")
+    model = example("sb3_ppo").train("breakout", steps=64, num_envs=2, n_steps=16)
+    assert model.num_timesteps == 64 and model._n_updates == 8
+
+
+def test_torchrl_collects_games():
+    needs("torchrl", "-e '.[torchrl]'")
+    batch = example("torchrl_rollout").collect(num_envs=2, steps=60)
+    assert batch.batch_size == (2, 60) and batch["next", "done"].sum() == 2
+
+
+def test_a_policy_in_jax_plays():
+    needs("jax", "-e '.[jax]'")
+    assert example("jax_policy").play(num_envs=2, steps=5).shape == (5, 2)

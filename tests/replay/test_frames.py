@@ -24,11 +24,11 @@ def same(a, b) -> None:
 @settings(max_examples=40, deadline=None)
 @given(
     n_envs=st.integers(1, 4), stack=st.integers(1, 4), n_step=st.integers(1, 5), seed=st.integers(0, 10_000),
-    per_env=st.integers(8, 30), ticks=st.integers(12, 150),
+    per_env=st.integers(8, 30), ticks=st.integers(12, 150), channels=st.sampled_from([1, 3]),
 )  # fmt: skip
-def test_frames_returns_the_batches_of_the_list(n_envs, stack, n_step, seed, per_env, ticks):
-    stream = fakes.Stream(n_envs, max(stack, 1), seed)
-    spec = stream.spec if stack > 1 else fakes.EnvSpec(n_envs, 4, (1, 2, 2), np.dtype(np.uint8), 1, 4, True)
+def test_frames_returns_the_batches_of_the_list(n_envs, stack, n_step, seed, per_env, ticks, channels):
+    stream = fakes.Stream(n_envs, stack, seed, channels=channels)
+    spec = stream.spec
     plain, frames = (kind(per_env * n_envs, spec, n_step, 0.9) for kind in (PlainReplay, FrameReplay))
     for replay in (plain, frames):
         replay.start(stream.obs)

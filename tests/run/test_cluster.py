@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import fakes
 import fakes_envs
 from cluster_reference import CORRIDOR, inline_with_the_same_ages, same
 from dqnitro.envs import make_envs
@@ -124,6 +125,19 @@ def test_a_chunk_holds_each_frame_once_and_gives_every_step_back(config):
         for (a, x), (b, y) in zip(steps_of(chunk, envs.spec, before, begin), shown[begin:], strict=True):
             assert (a == b).all() and x.ends == y.ends
             assert all((getattr(x, n) == getattr(y, n)).all() for n in ("obs_t", "reward_t", "terminated", "reset"))
+
+
+def test_a_chunk_holds_each_frame_in_colour_once():
+    stream = fakes.Stream(2, 3, 1, channels=3)
+    first, shown = stream.obs.copy(), []
+    recorder = Recorder(stream.spec, first)
+    for _ in range(30):
+        shown.append(stream.step())
+        recorder.add(*shown[-1])
+    chunk = recorder.chunk(first_rng(1, 0), np.zeros(2))
+    assert chunk.frames.nbytes * 3 == 30 * first.nbytes
+    for (_, x), (_, y) in zip(steps_of(chunk, stream.spec, first), shown, strict=True):
+        assert (x.obs_t == y.obs_t).all()
 
 
 def test_joined_steps_are_those_of_all_environments_together():

@@ -1,7 +1,7 @@
 """The Atari 2600 in Python, compiled by Numba, exact to ale-py.
 
-`AtariVec` is the environment to train on, `Console` the bare machine. Importing this package registers the games
-with Gymnasium; what needs the compiler is loaded at first use.
+`AtariVec` is the environment to train on, `AtariEnv` a single one, `Console` the bare machine. Importing this package
+registers the games with Gymnasium; what needs the compiler is loaded at first use.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from .registration import register
 
 if TYPE_CHECKING:
     from .console import Console
+    from .env import AtariEnv
     from .vec import AtariVec
 
-__all__ = ["AtariVec", "Console", "register"]
+__all__ = ["AtariEnv", "AtariVec", "Console", "register"]
 
 register()
 
@@ -24,6 +25,10 @@ def __getattr__(name: str) -> Any:
         from .vec import AtariVec
 
         return AtariVec
+    if name == "AtariEnv":
+        from .env import AtariEnv
+
+        return AtariEnv
     if name == "Console":
         from .console import Console
 

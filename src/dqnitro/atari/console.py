@@ -119,6 +119,13 @@ class Console:
         )  # fmt: skip
         return rewards
 
+    def sit_out(self, actions: ArrayLike) -> None:
+        """A frame after a game was cut off: nothing moves, but actions stick or do not, as in every frame of ale-py."""
+        over = self._g[:, table_language.G_TERMINAL].copy()
+        self._g[:, table_language.G_TERMINAL] = 1
+        self.act(actions, draw=False)
+        self._g[:, table_language.G_TERMINAL] = over
+
     @property
     def ram(self) -> NDArray[np.uint8]:
         """[n, 128], live: a write changes the console."""
@@ -137,6 +144,16 @@ class Console:
     @property
     def game_over(self) -> NDArray[np.bool_]:
         return self._g[:, table_language.G_TERMINAL] != 0
+
+    @property
+    def episode_frames(self) -> NDArray[np.int64]:
+        """Frames played in this game."""
+        return self._state[:, S_EPISODE_FRAMES].copy()
+
+    @property
+    def frames(self) -> NDArray[np.int64]:
+        """Frames played since power-on."""
+        return self._state[:, S_TOTAL_FRAMES].copy()
 
     def get_state(self) -> State:
         """The whole state of the consoles: plain arrays, fit for `np.savez`."""

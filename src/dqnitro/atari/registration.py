@@ -1,4 +1,4 @@
-"""The games under their Gymnasium names: `gymnasium.make_vec("DQNitro/Pong-v5", num_envs=8)`."""
+"""The games under their Gymnasium names: `gymnasium.make("DQNitro/Pong-v5")` is one console, `make_vec` many."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def register() -> None:
             continue
         gymnasium.register(
             id=env_id(game),
+            entry_point="dqnitro.atari.env:AtariEnv",
             vector_entry_point="dqnitro.atari.vec:AtariVec",
             kwargs={
                 "game": game,

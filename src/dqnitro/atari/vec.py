@@ -184,8 +184,10 @@ class AtariVec(VectorEnv):
         seeds = seeds_of(seed, len(chosen), first=self._last_ids is None)
         if len(chosen) < self.num_envs:
             if self.batch_size != self.num_envs:
-                sizes = f"batch_size={self.batch_size}, num_envs={self.num_envs}"
-                raise ValueError(f"partial resets need batch_size == num_envs, got {sizes}. hint: batch_size=0")
+                sizes = f"got batch_size={self.batch_size}, num_envs={self.num_envs}"
+                raise ValueError(
+                    f"Partial reset is not supported where batch_size < num_envs ({sizes}). hint: batch_size=0"
+                )
             if self._last_ids is None:
                 count = f"{len(chosen)} of {self.num_envs}"
                 raise RuntimeError(f"The first reset() must reset every environment (got {count})")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from dqnitro.envs.bookkeeping import Games
+    from dqnitro.envs.look import EnvLook
 
 __all__ = [
     "EnvSpec",
@@ -25,6 +26,7 @@ __all__ = [
     "atari_game",
     "atari_games",
     "env_kind",
+    "env_look",
     "make_envs",
     "make_single_env",
     "make_watched_envs",
@@ -44,16 +46,26 @@ def make_envs(config: Config, first: int = 0) -> Envs:
     return _wrapped(config, game, config.envs, first=first)
 
 
-def env_kind(env_id: str) -> Literal["atari", "image", "vector"]:
-    """What a network for `env_id` observes. An environment that is not an Atari game is made once to find out."""
+def env_kind(env_id: str, images: str = "full") -> Literal["atari", "image", "vector"]:
+    """What a network for `env_id` observes, with that setting `images`.
+
+    An environment that is not an Atari game is made once to find out.
+    """
     if atari_game(env_id) is not None:
         return "atari"
     from dqnitro.envs.generic import find_spec, make_gym_env
 
-    env = make_gym_env(find_spec(env_id), Config(env_id=env_id))
+    env = make_gym_env(find_spec(env_id), Config(env_id=env_id, images=images))
     kind = _kind(env)
     env.close()
     return kind
+
+
+def env_look(env_id: str) -> EnvLook:
+    """What a recipe has to know of an environment that is not an Atari game. It is made once, and may be played."""
+    from dqnitro.envs.look import look
+
+    return look(env_id)
 
 
 def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) -> tuple[Envs, float]:

@@ -20,11 +20,25 @@ class EnvSpec:
 
     n_envs: int
     n_actions: int
-    obs_shape: tuple[int, ...]  # of one environment; images: (frame_stack, height, width)
+    obs_shape: tuple[int, ...]  # of one environment; images: (frame_stack * channels, height, width)
     obs_dtype: np.dtype[Any]
-    frame_stack: int  # 1: nothing is stacked; otherwise obs_shape[0]
+    frame_stack: int  # 1: nothing is stacked
     frames_per_step: int  # console frames a step takes; 1 where there is no console
     is_image: bool
+    channels: int = 1  # of one frame of an image: 1 in grey, 3 in colour
+
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        """What each step adds to the observation: one frame of a stack, or all of it."""
+        if self.frame_stack == 1:
+            return self.obs_shape
+        return self.obs_shape[1:] if self.channels == 1 else (self.channels, *self.obs_shape[1:])
+
+    def newest(self, obs: np.ndarray) -> np.ndarray:
+        """That part of observations (n_envs, *obs_shape): (n_envs, *frame_shape)."""
+        if self.frame_stack == 1:
+            return obs
+        return obs[:, -1] if self.channels == 1 else obs[:, -self.channels :]
 
 
 class GameEnd(NamedTuple):

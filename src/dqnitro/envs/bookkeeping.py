@@ -62,9 +62,10 @@ class Games:
             n_actions=engine.n_actions,
             obs_shape=engine.obs_shape,
             obs_dtype=np.dtype(engine.obs_dtype),
-            frame_stack=engine.obs_shape[0] if is_image else 1,
+            frame_stack=config.frame_stack if is_image else 1,
             frames_per_step=frames_per_step,
             is_image=is_image,
+            channels=engine.obs_shape[0] // config.frame_stack if is_image else 1,
         )
         self.engine = engine
         self._clip = config.clip_rewards

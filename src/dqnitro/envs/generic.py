@@ -1,4 +1,4 @@
-"""Any Gymnasium environment with discrete actions, converted to one of two shapes: vectors or stacked grey images."""
+"""Gymnasium environments with discrete actions, converted to one of two shapes: vectors or stacked images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import copy
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -17,11 +17,15 @@ from gymnasium.spaces.utils import flatdim, flatten
 from dqnitro import own
 from dqnitro.config import Config
 from dqnitro.envs.names import split_kwargs, unknown_env
-from dqnitro.envs.wrappers import EpisodicLife, FrameStack, StepResult, Warp
+from dqnitro.envs.wrappers import EpisodicLife, FrameStack, StepResult, Warp, resized
 from dqnitro.errors import ConfigError
 
-# A box with fewer pixels per side (a board, a 7x7 map) is not an image: downscaling would only blur it.
+# With images "grey" a box with fewer pixels per side (a board, a 7x7 map) is flattened: resizing would only blur it.
 SMALLEST_IMAGE = 16
+# With images "full": the smallest board for convolutions, and the smallest image that is brought to `screen_size`. A
+# smaller one keeps its size: the networks for Atari need 36 pixels.
+SMALLEST_BOARD = 5
+SMALLEST_RESIZED = 36
 
 
 def make_gym_env(
@@ -38,7 +42,7 @@ def make_gym_env(
     if on_frame is not None:
         env = _with_pictures(spec, env)
     check_actions(env.action_space, config.env_id)
-    kind = space_kind(env.observation_space, config.env_id)
+    kind = space_kind(env.observation_space, config.env_id, config.images)
     env = ZeroBasedActions(env)
     if on_frame is not None:
         env = Watched(env, on_frame)
@@ -46,6 +50,8 @@ def make_gym_env(
         env = EpisodicLife(env)
     if kind == "vector":
         return FlatFloats(env)
+    if config.images == "full":
+        return FrameStack(Planes(env, config.screen_size, config.resize), config.frame_stack)
     return FrameStack(Warp(Grey(env), config.screen_size, config.resize), config.frame_stack)
 
 
@@ -124,34 +130,87 @@ def check_actions(space: gym.Space, env_id: str) -> None:
         raise ConfigError(f"{env_id} has {space.n} action", "DQN needs at least two")
 
 
-def space_kind(space: gym.Space, env_id: str) -> Literal["image", "vector"]:
-    """How the observations will be treated; ConfigError if the space is not supported."""
-    if isinstance(space, Discrete):
+def space_kind(space: gym.Space, env_id: str, images: str = "full") -> Literal["image", "vector"]:
+    """How the observations will be treated; ConfigError if the space is not supported. `images`: that setting."""
+    if isinstance(space, Box):
+        return (_full_kind if images == "full" else _grey_kind)(space, env_id)
+    if isinstance(space, Discrete) or space.is_np_flattenable:
         return "vector"
-    supported = (
-        "Box vectors, Box images (HxW, HxWx1, HxWx3, 1xHxW, 3xHxW), Discrete, and Dict and Tuple of a fixed size are "
-        "supported"
+    raise ConfigError(
+        f"{env_id} has the observation space {_short(space)}",
+        "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of those are supported",
     )
-    if not isinstance(space, Box):
-        if space.is_np_flattenable:
-            return "vector"
-        raise ConfigError(f"{env_id} has the observation space {_short(space)}", supported)
+
+
+def _full_kind(space: Box, env_id: str) -> Literal["image", "vector"]:
+    layout = layout_of(space.shape)
+    if layout is None:
+        return "vector"
+    if _bounded(space):
+        return "image"
+    if layout.small:
+        return "vector"  # numbers, not colours
+    raise _without_bounds(space, env_id)
+
+
+def _grey_kind(space: Box, env_id: str) -> Literal["image", "vector"]:
+    """The rules of images "grey", which runs of older versions have."""
     sides = sorted(space.shape)[-2:]
     if len(space.shape) < 2 or min(sides) < SMALLEST_IMAGE:
         return "vector"
-    if len(space.shape) == 3 and _channel_axis(space.shape) is None:
+    if len(space.shape) > 3 or (len(space.shape) == 3 and _channel_axis(space.shape) is None):
         raise ConfigError(
-            f"{env_id} has images of shape {space.shape}",
-            f"{supported}; return single frames, which frame_stack stacks",
+            f"{env_id} has images of shape {space.shape}; images grey takes HxW, HxWx1, HxWx3, 1xHxW and 3xHxW",
+            "--images full takes stacked frames and any number of channels",
         )
-    if len(space.shape) > 3:
-        raise ConfigError(f"{env_id} has observations of shape {space.shape}", supported)
-    if space.dtype != np.uint8 and not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-        raise ConfigError(
-            f"{env_id} has {space.dtype} images without bounds",
-            "give its Box a finite low (black) and high (white)",
-        )
+    if not _bounded(space):
+        raise _without_bounds(space, env_id)
     return "image"
+
+
+def _bounded(space: Box) -> bool:
+    return space.dtype == np.uint8 or bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+
+
+def _without_bounds(space: Box, env_id: str) -> ConfigError:
+    return ConfigError(
+        f"{env_id} has {space.dtype} images without bounds", "give its Box a finite low (black) and high (white)"
+    )
+
+
+class Layout(NamedTuple):
+    """How the axes of a box are read as an image."""
+
+    axes: tuple[int, ...]  # the order of the axes that makes it (frames,) channels, height, width
+    channels: int  # together with those of stacked frames
+    height: int
+    width: int
+    single: bool  # one grey or colour picture, which the trainer stacks; else the environment has stacked frames itself
+
+    @property
+    def small(self) -> bool:
+        """Smaller than an image that is resized."""
+        return min(self.height, self.width) < SMALLEST_RESIZED
+
+
+def layout_of(shape: tuple[int, ...]) -> Layout | None:
+    """HxW; HxWxC or CxHxW; frames of these, stacked along the first axis. None: a box of that shape is no image."""
+    if not 2 <= len(shape) <= 4:
+        return None
+    frames, picture = shape[:-3], shape[-3:]
+    if len(shape) == 2:
+        axes, channels, sides = (0, 1), 1, shape
+    else:
+        axis = _channel_axis(picture)
+        if axis is None:
+            axis = 0 if picture[0] < picture[2] else 2
+        others = [i for i in range(3) if i != axis]
+        first = len(frames)
+        axes = (*range(first), *(first + i for i in (axis, *others)))
+        channels, sides = picture[axis], tuple(picture[i] for i in others)
+    if min(sides) < SMALLEST_BOARD:
+        return None
+    return Layout(axes, channels * int(np.prod(frames)), *sides, single=not frames and channels in (1, 3))
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int | None:
@@ -253,6 +312,40 @@ class Grey(gym.ObservationWrapper):
         if image.ndim == 3 and image.shape[2] == 3:
             return cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)
         return np.ascontiguousarray(image.reshape(image.shape[:2]))
+
+
+class Planes(gym.ObservationWrapper):
+    """Any image as uint8 channels x height x width, with all of its channels: `low` becomes 0, `high` 255."""
+
+    def __init__(self, env: gym.Env, screen_size: int, method: str = "area") -> None:
+        super().__init__(env)
+        space = env.observation_space
+        assert isinstance(space, Box)
+        layout = layout_of(space.shape)
+        assert layout is not None
+        self.layout, self.method = layout, method
+        self.low = float(space.low.min())
+        self.scale = 255.0 / max(float(space.high.max()) - self.low, 1e-12)
+        self.as_it_is = space.dtype == np.uint8 and self.low == 0.0 and self.scale == 1.0
+        most = max(layout.height, layout.width)
+        shrunk = [max(SMALLEST_BOARD, n * min(screen_size, most) // most) for n in (layout.height, layout.width)]
+        self.sides = (shrunk[0], shrunk[1]) if layout.small else (screen_size, screen_size)
+        self.observation_space = Box(0, 255, (layout.channels, *self.sides), np.uint8)
+
+    def observation(self, observation: Any) -> np.ndarray:
+        _check_there(observation)
+        image = np.asarray(observation)
+        if not self.as_it_is:
+            image = self._bytes(image)
+        planes = image.transpose(self.layout.axes).reshape(-1, self.layout.height, self.layout.width)
+        if planes.shape[1:] == self.sides:
+            return np.ascontiguousarray(planes)
+        return np.stack([resized(np.ascontiguousarray(plane), *self.sides, self.method) for plane in planes])
+
+    def _bytes(self, image: np.ndarray) -> np.ndarray:
+        if image.dtype.kind == "f" and not np.isfinite(image).all():
+            raise ValueError("the environment's image has pixels that are not finite numbers")
+        return np.rint((image.astype(np.float32) - self.low) * self.scale).clip(0, 255).astype(np.uint8)
 
 
 def frames_per_second(env_id: str) -> float:

@@ -31,9 +31,10 @@ def atari_game(env_id: str) -> str | None:
 
     Only the game is taken from such an id; frame skip, sticky actions and everything else come from the config.
     """
+    env_id = env_id.removeprefix("dqnitro.atari:")
     if ":" in env_id or _is_foreign(env_id):
         return None
-    name = re.sub(r"-v\d+$", "", env_id.removeprefix("ALE/"))
+    name = re.sub(r"-v\d+$", "", env_id.removeprefix("ALE/").removeprefix("DQNitro/"))
     name = re.sub(r"(NoFrameskip|Deterministic)$", "", name)
     return _by_letters().get(_letters(name))
 
@@ -120,7 +121,7 @@ def _by_letters() -> dict[str, str]:
 
 
 def _is_ale(entry_point: object) -> bool:
-    return isinstance(entry_point, str) and entry_point.startswith("ale_py.")
+    return isinstance(entry_point, str) and entry_point.startswith(("ale_py.", "dqnitro.atari."))
 
 
 def _is_foreign(env_id: str) -> bool:

@@ -157,12 +157,17 @@ class ClipReward(gym.RewardWrapper):
 
 def shrink(image: np.ndarray, size: int, method: str = "area") -> np.ndarray:
     """A grey image as size x size. `area` averages what each pixel covers, as the compiled backends do."""
+    return resized(image, size, size, method)
+
+
+def resized(image: np.ndarray, height: int, width: int, method: str = "area") -> np.ndarray:
+    """A grey image as height x width."""
     if method == "pillow":
         from PIL import Image
 
         # Pillow's bilinear filter grows with the scale, so it uses every pixel; OpenCV's uses four.
-        return np.asarray(Image.fromarray(image).resize((size, size), Image.Resampling.BILINEAR))
-    return cv2.resize(image, (size, size), interpolation=cv2.INTER_AREA if method == "area" else cv2.INTER_LINEAR)
+        return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if method == "area" else cv2.INTER_LINEAR)
 
 
 class Warp(gym.ObservationWrapper):
@@ -181,23 +186,28 @@ class Warp(gym.ObservationWrapper):
 
 
 class FrameStack(gym.Wrapper):
-    """The last `count` frames, the oldest first. A new game starts with zeros: [0, 0, 0, frame]."""
+    """The last `count` frames, the oldest first. A new game starts with zeros: [0, 0, 0, frame].
+
+    A frame is height x width, or channels x height x width; stacked, the channels of all frames are one axis.
+    """
 
     def __init__(self, env: gym.Env, count: int) -> None:
         super().__init__(env)
         assert isinstance(env.observation_space, Box)
-        shape = (count, *env.observation_space.shape)
+        *channels, height, width = env.observation_space.shape
+        self.channels = channels[0] if channels else 1
+        shape = (count * self.channels, height, width)
         self.observation_space = Box(0, 255, shape, np.uint8)
         self.frames = np.zeros(shape, np.uint8)
 
     def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict[str, Any]]:
         obs, info = self.env.reset(**kwargs)
-        self.frames[:-1] = 0
-        self.frames[-1] = obs
+        self.frames[: -self.channels] = 0
+        self.frames[-self.channels :] = obs
         return self.frames.copy(), info
 
     def step(self, action: Any) -> StepResult:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        self.frames[:-1] = self.frames[1:]
-        self.frames[-1] = obs
+        self.frames[: -self.channels] = self.frames[self.channels :]
+        self.frames[-self.channels :] = obs
         return self.frames.copy(), reward, terminated, truncated, info

@@ -32,6 +32,7 @@ from dqnitro.requirements import (
     needs_cuda_console,
     needs_float16,
     needs_gpu,
+    needs_grey_frames,
     needs_host_loop,
     needs_images,
     needs_nature_network,
@@ -154,7 +155,8 @@ SAME_RUN = (
         "written-out", "close", with_wrapper("written-out"),
         "Hand-written forward and backward passes in bfloat16. Weights are converted once per update, also for acting, "
         "and autograd sees one operation instead of thirty.",
-        "Large batches, next to which this overhead is negligible.", first_reason(needs_images, needs_cpu_bfloat16),
+        "Large batches, next to which this overhead is negligible.",
+        first_reason(needs_images, needs_grey_frames, needs_cpu_bfloat16),
         replaces=("torchscript", "float16", "compile"),
     ),
     Rung(
@@ -187,7 +189,7 @@ SAME_RUN = (
         "The second core owns the hidden layer, which has nearly all parameters: its pass, its gradient, its "
         "optimiser. The first core computes the convolutions, and only 200 KB per direction are exchanged.",
         "Networks with a small hidden layer: the exchange takes longer than the work. Many cores: it uses two.",
-        first_reason(needs_images, needs_cpu_bfloat16, needs_two_cores),
+        first_reason(needs_images, needs_grey_frames, needs_cpu_bfloat16, needs_two_cores),
         replaces=("torchscript", "float16", "compile"),
     ),
     Rung(
@@ -371,7 +373,7 @@ OTHER_LEARNING = (
         "The cores play 64 consoles while replay and learner run on the GPU, in CUDA graphs of several updates. The "
         "number of samples per step is unchanged, in batches of 256.",
         "Few cores: they cannot keep a GPU busy.",
-        first_reason(needs_images, needs_gpu),
+        first_reason(needs_images, needs_grey_frames, needs_gpu),
         replaces=(*ENVS, *STEPS, *ACTING, "processes", "linear-resize", "pillow-resize", "pinned-copies",
                   "torchscript", "float16", "cuda-graphs"),
         detour=True,

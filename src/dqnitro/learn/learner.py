@@ -166,6 +166,12 @@ def build_network(config: Config, spec: EnvSpec) -> nn.Module:
     if own.is_own("network", config.network):
         return own_pieces.make_network(config, spec, head_spec(config, spec))
     kind = config.network if spec.is_image else "vector"
+    if kind in dqn.CONVOLUTIONS and min(spec.obs_shape[1:]) < dqn.SMALLEST_SIDE:
+        size = "x".join(map(str, spec.obs_shape[1:]))
+        raise ConfigError(
+            f"network {kind} needs images of at least {dqn.SMALLEST_SIDE}x{dqn.SMALLEST_SIDE} pixels, got {size}",
+            "use --network board",
+        )
     impala = dqn.Impala(config.impala_width, config.impala_norm == "layer")
     head = head_spec(config, spec)
     make = functools.partial(dqn.make_network, spec.obs_shape, kind, config.hidden_units, head, impala)

@@ -53,11 +53,10 @@ class FrameReplay:
         self._kept = capacity // spec.n_envs + n_step - 1  # positions before the head that may be read
         self.slots = self._kept + self._stack
         n = spec.n_envs
-        frame_shape = spec.obs_shape[1:] if self._stack > 1 else spec.obs_shape
         dtype = torch.from_numpy(np.zeros(0, spec.obs_dtype)).dtype
         # Flat over (slot, env), so that one index selects a frame. Linux commits this memory lazily, so running out of
         # it would show only in the middle of a run; that is why the caller checks the size first.
-        self._frames = torch.zeros((self.slots * n, *frame_shape), dtype=dtype, device=self.device)
+        self._frames = torch.zeros((self.slots * n, *spec.frame_shape), dtype=dtype, device=self.device)
         self._action = np.zeros((self.slots, n), np.int16)
         self._reward = np.zeros((self.slots, n), np.float32)
         self._flags = np.zeros((self.slots, n), np.uint8)
@@ -66,7 +65,7 @@ class FrameReplay:
         self._truncated = np.zeros(n, bool)
         self._gamma_power = gamma_powers(gamma, n_step)
         self._envs = np.arange(n)
-        supported = self._stack == 4 and dtype == torch.uint8 and self.device.type == "cpu"
+        supported = self._stack == 4 and spec.channels == 1 and dtype == torch.uint8 and self.device.type == "cpu"
         self._gather = self._gather_plain
         if channels_last and supported and sys.byteorder == "little":
             self._gather = self._gather_compiled
@@ -79,7 +78,7 @@ class FrameReplay:
 
     def _write_frames(self, obs: np.ndarray, age: np.ndarray) -> None:
         slot = self._head % self.slots
-        newest = obs[:, -1] if self._stack > 1 else obs
+        newest = self._spec.newest(obs)
         flat = torch.from_numpy(slot * self._spec.n_envs + self._envs)
         self._frames[flat.to(self.device)] = torch.from_numpy(np.ascontiguousarray(newest)).to(self.device)
         self._age[slot, self._envs] = age
@@ -154,7 +153,8 @@ class FrameReplay:
         obs = self._frames.index_select(0, flat).view(len(env), *self._spec.obs_shape)
         row, column = np.nonzero(back > self._age[position % self.slots, env][:, None])
         if len(row):
-            obs[torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device)] = 0
+            frames = obs.view(len(env), self._stack, -1)  # the channels of a frame lie together
+            frames[torch.from_numpy(row).to(self.device), torch.from_numpy(column).to(self.device)] = 0
         return obs
 
     def _gather_compiled(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
@@ -224,5 +224,4 @@ class FrameReplay:
 
 def frame_bytes(spec: EnvSpec) -> float:
     """Bytes per transition of `frames`: one frame, and 8 bytes for action, reward, flags and age."""
-    shape = spec.obs_shape[1:] if spec.frame_stack > 1 else spec.obs_shape
-    return float(np.prod(shape)) * spec.obs_dtype.itemsize + 8.0
+    return float(np.prod(spec.frame_shape)) * spec.obs_dtype.itemsize + 8.0

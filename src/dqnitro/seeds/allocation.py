@@ -54,7 +54,7 @@ def replay_bytes(config: Config) -> float:
     """About the size of a replay of frames; a replay of vectors takes next to nothing."""
     from dqnitro.envs import env_kind
 
-    if env_kind(config.env_id) == "vector":
+    if env_kind(config.env_id, config.images) == "vector":
         return 0.0
     pixels = config.screen_size**2 * config.replay_capacity
     once = config.replay == "frames" or config.runner in ("hybrid", "device")  # these always keep a ring of frames

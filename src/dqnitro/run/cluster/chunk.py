@@ -47,7 +47,7 @@ class Recorder:
     """Makes a chunk of the steps that it is shown."""
 
     def __init__(self, spec: EnvSpec, obs: np.ndarray) -> None:
-        self._stacked, self._n = spec.is_image and spec.frame_stack > 1, spec.n_envs
+        self._spec, self._stacked, self._n = spec, spec.is_image and spec.frame_stack > 1, spec.n_envs
         self._obs = obs
         self._steps: list[tuple[np.ndarray, Step]] = []
         self._frames: list[np.ndarray] = []
@@ -57,11 +57,12 @@ class Recorder:
     def add(self, actions: np.ndarray, step: Step) -> None:
         obs = step.obs_t
         if self._stacked:
-            moved = (obs[:, :-1] == self._obs[:, 1:]).reshape(self._n, -1).all(1)
+            c = self._spec.channels
+            moved = (obs[:, :-c] == self._obs[:, c:]).reshape(self._n, -1).all(1)
             for env in np.flatnonzero(~moved):
                 self._whole_at.append((len(self._steps), int(env)))
                 self._whole.append(obs[env].copy())
-        self._frames.append(obs[:, -1].copy() if self._stacked else obs.copy())
+        self._frames.append(self._spec.newest(obs).copy())
         self._steps.append((actions, step))
         self._obs = obs
 
@@ -86,7 +87,8 @@ def steps_of(chunk: Chunk, spec: EnvSpec, obs: np.ndarray, begin: int = 0) -> It
     stacked = spec.is_image and spec.frame_stack > 1
     for t in range(begin, len(chunk.action)):
         if stacked:
-            obs = np.concatenate([obs[:, 1:], chunk.frames[t][:, None]], axis=1)
+            frame = chunk.frames[t].reshape(len(obs), spec.channels, *obs.shape[2:])
+            obs = np.concatenate([obs[:, spec.channels :], frame], axis=1)
             for k in np.flatnonzero(chunk.whole_at[:, 0] == t):
                 obs[chunk.whole_at[k, 1]] = chunk.whole[k]
         else:

@@ -30,6 +30,7 @@ from dqnitro.envs.turns import EnvGroups, make_env_groups
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError
 from dqnitro.learn.transforms import for_graphs
 from dqnitro.replay.base import saved as kept_as
+from dqnitro.requirements import needs_grey_frames
 from dqnitro.run.build import resolve_device
 from dqnitro.run.gpu.agent import FIRST_BAD, LOSS, GpuAgent
 from dqnitro.run.gpu.streams import Lanes, NoStreams, Streams
@@ -321,8 +322,10 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     """Environments on the host, the rest on the GPU (or, slower, on the CPU: for tests)."""
     from dqnitro.envs import env_kind
 
-    if env_kind(config.env_id) == "vector":
+    if env_kind(config.env_id, config.images) == "vector":
         raise ConfigError(f"runner hybrid needs images, {config.env_id} has none", "use --runner inline")
+    if why := needs_grey_frames(config):
+        raise ConfigError(f"runner hybrid: {why}", "use --runner inline, or --images grey")
     device = torch.device(resolve_device(config.device))
     if device.type == "cuda" and for_graphs(config.wrappers) != config.wrappers:
         raise ConfigError("runner hybrid needs the fused optimiser in its graph", "add --also fused-adam")

@@ -1,0 +1,90 @@
+"""`auto` for environments that are not Atari: what it chooses follows from the length of a game and the budget."""
+
+from __future__ import annotations
+
+import time
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete
+
+from dqnitro.envs.look import look
+from dqnitro.planning import Wish, planned
+
+
+class Walk(gym.Env):
+    """A game of `length` steps."""
+
+    action_space = Discrete(2)
+    observation_space = Box(0.0, 1.0, (1,), np.float32)
+
+    def __init__(self, length: int = 7, sleep_s: float = 0.0) -> None:
+        self.length, self.sleep_s = length, sleep_s
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        time.sleep(self.sleep_s)
+        self.at += 1
+        return np.zeros(1, np.float32), 0.0, self.at >= self.length, False, {}
+
+
+gym.register("dqnitro_test/Walk-v0", Walk)
+gym.register("dqnitro_test/LimitedWalk-v0", Walk, max_episode_steps=300, kwargs={"length": 10_000})
+
+
+def plan(env_id, **changes):
+    return planned(Wish(env_id, changes=changes))
+
+
+def test_the_length_of_a_game_is_its_limit_or_what_random_games_take():
+    assert look("dqnitro_test/LimitedWalk-v0").length == 300
+    assert look("dqnitro_test/Walk-v0").length == 7
+    assert look("dqnitro_test/Walk-v0?length=100000").length == 2_000, "a game without an end is cut off by the probe"
+
+
+def test_longer_games_fill_and_explore_longer():
+    short, long = (plan(f"dqnitro_test/{name}-v0").config for name in ("Walk", "LimitedWalk"))
+    for name in ("first_fill_steps", "epsilon_decay_steps", "replay_capacity"):
+        assert getattr(short, name) < getattr(long, name), name
+
+
+def test_a_budget_of_steps_shortens_filling_and_exploring_unless_they_are_given():
+    whole = plan("dqnitro_test/LimitedWalk-v0").config
+    config = plan("dqnitro_test/LimitedWalk-v0", max_steps=2_000).config
+    assert (config.first_fill_steps, config.epsilon_decay_steps) == (100, 1_000)
+    kept = plan("dqnitro_test/LimitedWalk-v0", max_steps=2_000, epsilon_decay_steps=77, first_fill_steps=88).config
+    assert (kept.first_fill_steps, kept.epsilon_decay_steps) == (88, 77)
+    long = plan("dqnitro_test/LimitedWalk-v0", max_steps=10**9).config
+    assert (long.first_fill_steps, long.epsilon_decay_steps) == (whole.first_fill_steps, whole.epsilon_decay_steps)
+
+
+def test_minutes_become_steps_by_the_speed_of_the_environment():
+    """20 ms a step: six seconds are enough for at most 300 steps."""
+    config = plan("dqnitro_test/Walk-v0?sleep_s=0.02", max_minutes=0.1).config
+    assert config.first_fill_steps == config.batch_size and config.epsilon_decay_steps <= 150
+
+
+@pytest.mark.parametrize(
+    ("env_id", "changes", "says"),
+    [
+        ("dqnitro_test/Walk-v0", {"max_steps": 50}, "this run will not learn: it ends after 50 steps, and the first "),
+        (
+            "dqnitro_test/Walk-v0?sleep_s=0.02",
+            {"max_minutes": 0.01},
+            "this run will not learn: 0.01 minutes are enough",
+        ),
+        ("pong", {"max_steps": 50}, "this run will not learn: it ends after 50 steps"),
+    ],
+)
+def test_a_run_that_ends_before_its_first_update_says_so(env_id, changes, says):
+    (note,) = [note for note in plan(env_id, **changes).notes if "learn" in note]
+    assert note.startswith(says) and "(first_fill_steps)" in note
+
+
+def test_a_run_that_learns_says_nothing():
+    assert plan("dqnitro_test/Walk-v0", max_steps=2_000).notes == ()
