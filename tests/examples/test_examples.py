@@ -35,7 +35,7 @@ def test_optuna_prunes_a_run_through_a_callback(monkeypatch):
 
 def test_an_environment_of_ones_own_is_learned_and_has_a_page(tmp_path, capsys):
     module = example("own_environment")
-    score = module.main(max_steps=3_000, run_dir=str(tmp_path / "run"))
+    score = module.main(max_steps=1_500, run_dir=str(tmp_path / "run"))
     out = capsys.readouterr().out
     assert 0 < score <= 60 and (tmp_path / "run" / "page.html").exists()
     assert re.search(r"too cold: (wait|heat|window)\n5 degrees too warm: (wait|heat|window)", out)
