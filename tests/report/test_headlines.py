@@ -17,7 +17,7 @@ EXPECTED = {
     "ladder": [("textbook DQN", "30"), ("same learning", "3.37×"), ("all rungs", "20.4×")],
     "solve": [
         ("baseline: median time to solve", "40 min 00 s"),
-        ("auto: median time to solve", "15 s"),
+        ("auto: median time to solve", "15.0 s"),
         ("ratio", "160×"),
     ],
     "sweep": [("best score", "450"), ("steps a second", "1,286"), ("values", "4")],
@@ -44,6 +44,13 @@ def test_the_page_of_one_result_begins_with_its_facts(kind: str, tmp_path: pathl
     (file,) = fake_results.write(tmp_path, kind)
     runs, results = read_sources([file])
     assert headline(render_lab(runs, results, tmp_path / "page.html")) == EXPECTED[kind]
+
+
+def test_a_result_about_many_games_is_not_named_after_one(tmp_path: pathlib.Path) -> None:
+    for kind in ("console", "exact"):
+        (file,) = fake_results.write(tmp_path, kind)
+        file.write_text(json.dumps({**json.loads(file.read_text()), "game": "pong"}))
+        assert "<h1>Speed lab</h1>" in render_lab(*read_sources([file]), tmp_path / "page.html")
 
 
 def test_several_results_without_a_ladder_have_the_first_fact_of_each(tmp_path: pathlib.Path) -> None:
@@ -78,7 +85,7 @@ def test_facts_survive_a_result_without_numbers(kind: str, tmp_path: pathlib.Pat
         if key in ("format", "what"):
             continue
         for damage in (None, [], {}, "text", [None], {"a": None}):
-            runs, results = _read(tmp_path / file.name, {**whole, key: damage})
+            _, results = _read(tmp_path / file.name, {**whole, key: damage})
             for result in results:
                 assert all(len(fact) == 3 for fact in SECTIONS[result.kind].facts(result))
 

@@ -180,9 +180,9 @@ def test_a_long_run_stays_small_and_quick(tmp_path: pathlib.Path) -> None:
     lines = fake_run.metric_lines(40_000, 200_000.0)
     assert len(lines) == 120_000
     (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
-    begin = time.perf_counter()
+    begin = time.process_time()
     page = write_run_page(run)
-    assert time.perf_counter() - begin < 20  # a second and a half on an idle core
+    assert time.process_time() - begin < 20  # a second and a half on an idle core
     assert page.stat().st_size < 3_000_000 / 4
 
 

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from dqnitro.common.parsing import rows, text
 from dqnitro.report import charts
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import time_stacks
@@ -69,7 +70,14 @@ def _human(stem: str) -> str:
 
 
 def _games(runs: Sequence[Run], results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys([*(r.game for r in results), *(r.env_id for r in runs)]))
+    of_results = [game for r in results for game in _games_of(r)]
+    return list(dict.fromkeys([*of_results, *(r.env_id for r in runs)]))
+
+
+def _games_of(result: Result) -> list[str]:
+    """The games of its rows, where they name any; `bench console` and `games --check` measure many."""
+    named = [text(r.get("game")) for key in ("rows", "games") for r in rows(result.data.get(key))]
+    return [game for game in named if game] or [result.game]
 
 
 def _title(runs: Sequence[Run], results: Sequence[Result]) -> str:

@@ -29,7 +29,7 @@ def facts(result: Result) -> list[h.Fact]:
         if (ratio := interval(mapping(r.get("ratios")).get(text(r.get("faster_peer")))))
     ]
     faster = sum(r.low > 1 for r in ratios)
-    return [*out, ("faster", f"{faster} of {len(ratios)}", "games, by their whole interval")] if ratios else out
+    return [*out, ("faster", f"{faster} of {len(ratios)}", "comparisons, by their whole interval")] if ratios else out
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:
