@@ -6,7 +6,7 @@ MINUTES ?= 0
 # Workers for the tests: every one loads torch, so more than the cores there are only costs memory.
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: setup pong test test-gpu test-cluster chaos lint clean
+.PHONY: setup pong test test-gpu test-cluster chaos docs lint clean
 
 setup: $(READY)
 
@@ -41,5 +41,10 @@ test-cluster: $(READY)
 chaos: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 
+# The documents as a site, in site/: any warning is an error.
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=true $(BIN)/python -m mkdocs build --strict
+
 clean:
-	rm -rf .venv build dist .pytest_cache .ruff_cache
+	rm -rf .venv build dist site .pytest_cache .ruff_cache

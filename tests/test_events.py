@@ -7,6 +7,7 @@ from dqnitro.cli.terminal.live import lines
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.config import Config
 from dqnitro.events import time_left_s
+from dqnitro.run import make_run
 from dqnitro.session import train
 from terminals import snapshot
 
@@ -60,13 +61,14 @@ def test_tensorboard_has_groups_with_units_and_the_config_as_text(tmp_path):
 
     config = Config(
         env_id="dqnitro_test/Corridor-v0", n_envs=2, frame_stack=1, hidden_units=8, batch_size=4, first_fill_steps=20,
-        replay_capacity=500, max_steps=450, torch_threads=1,
+        replay_capacity=500, max_steps=450, torch_threads=1, epsilon_start=0.5,
     )  # fmt: skip
     result = train(config, tmp_path / "run")
     events = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
     assert set(events.Tags()["scalars"]) == {
         "score/game_points", "score/mean_of_last_100_games_points", "game/length_steps", "learning/loss",
-        "learning/loss_smoothed", "exploration/epsilon_probability", "speed/steps_per_s", "speed/frames_per_s",
+        "learning/loss_smoothed", "learning/mean_best_q_discounted_reward", "exploration/epsilon_probability",
+        "speed/steps_per_s", "speed/frames_per_s",
         "speed/updates_per_s", *(f"time/{p}_share" for p in ("act", "env", "sample", "learn", "store", "loop")),
     }  # fmt: skip
     assert len(events.Scalars("score/game_points")) == result.games
@@ -75,6 +77,24 @@ def test_tensorboard_has_groups_with_units_and_the_config_as_text(tmp_path):
     assert [e.step for e in losses] == sorted({e.step for e in losses}) and len(losses) == result.updates // 100
     told = events.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
     assert "| batch_size | 4 |" in told
+
+
+def test_the_mean_of_best_values_is_that_of_the_network_on_the_newest_observations():
+    """By hand from the network itself; None where nobody was asked, and where values are not finite."""
+    import torch
+
+    config = Config(env_id="dqnitro_test/Corridor-v0", n_envs=3, frame_stack=1, hidden_units=8, torch_threads=1)
+    agent, ticks = make_run(config.replace(first_fill_steps=32, epsilon_start=0.0, epsilon_end=0.0))
+    assert agent.learner.mean_best_value() is None
+    before = agent.obs.copy()
+    next(ticks)
+    with torch.no_grad():
+        expected = agent.learner.online(torch.from_numpy(before)).squeeze(-1).max(1).values.mean().item()
+        assert agent.learner.mean_best_value() == pytest.approx(expected, rel=1e-5)
+        next(agent.learner.online.parameters()).fill_(float("nan"))
+    agent.learner.greedy(before)
+    assert agent.learner.mean_best_value() is None
+    agent.close()
 
 
 def test_phases_add_up_to_the_wall_clock():

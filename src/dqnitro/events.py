@@ -43,6 +43,7 @@ class Snapshot:
     last_score: float | None
     loss: float | None  # smoothed
     share: dict[str, float]  # of the time since the last snapshot, by phase; "loop" is everything else
+    best_value: float | None = None  # of the best action in the newest observations, mean over environments
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -155,6 +156,8 @@ class TensorBoardSink(NullSink):
         }  # fmt: skip
         if s.mean_score is not None:
             values["score/mean_of_last_100_games_points"] = s.mean_score
+        if s.best_value is not None:  # discounted and, as the rewards it is learned from, clipped
+            values["learning/mean_best_q_discounted_reward"] = s.best_value
         self._add(s.steps, values | {f"time/{phase}_share": v for phase, v in s.share.items()})
 
     def log(self, values: Mapping[str, float], wall_s: float, steps: int) -> None:
@@ -286,6 +289,7 @@ class Tally:
             last_score=self.scores[-1] if self.scores else None,
             loss=self.avg_loss,
             share=share,
+            best_value=a.learner.mean_best_value(),
         )
         self._mark = now
         for sink in self._sinks:

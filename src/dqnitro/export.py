@@ -79,7 +79,7 @@ def export(run_dir: pathlib.Path, folder: pathlib.Path, wanted: Wanted = Wanted(
                 left_out[VIDEO] = str(e)
         write_json(folder / FACTS, facts)
         with replacing(folder / CARD) as tmp:
-            tmp.write_text(card(agent.config, facts, (folder / VIDEO).is_file(), (folder / ONNX).is_file()))
+            tmp.write_text(card(agent.config, facts, (folder / VIDEO).is_file(), (folder / ONNX).is_file()), "utf-8")
     return Exported(folder, tuple(sorted(p.name for p in folder.iterdir())), facts, left_out)
 
 

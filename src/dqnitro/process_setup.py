@@ -49,6 +49,9 @@ def keep_freed_memory() -> bool:
     """
     import ctypes
 
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    try:
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    except (OSError, TypeError):  # Windows: a process is no library there
+        return False
     # trim threshold, top pad, mmap threshold (32 MB is the largest that glibc accepts)
     return mallopt is not None and all([mallopt(-1, 1 << 30), mallopt(-2, 1 << 24), mallopt(-3, 1 << 25)])

@@ -52,6 +52,15 @@ def needs_two_cores(c: Config) -> str | None:
     return None if usable_cores() > 1 else "there is only one core, so acting and learning cannot overlap"
 
 
+def needs_posix(c: Config) -> str | None:
+    """Signals that can be blocked and pipes that pass files on: Linux and macOS have them, Windows does not."""
+    import os
+    import signal
+
+    has = hasattr(signal, "pthread_sigmask") and hasattr(os, "register_at_fork")
+    return None if has else "its processes need signals and pipes of Linux or macOS"
+
+
 def on_gpu(c: Config) -> bool:
     import torch
 
@@ -134,7 +143,8 @@ def runner_needs(runner: str, c: Config) -> str | None:
     needs = {
         "hybrid": (needs_images, needs_grey_frames, needs_gpu),
         "device": (atari_only, needs_gpu, needs_cuda_console),
-        "processes": (needs_two_cores,),
+        "processes": (needs_posix, needs_two_cores),
+        "cluster": (needs_posix,),
     }
     return first_reason(*needs.get(runner, ()))(c)
 
@@ -169,9 +179,12 @@ def check_deterministic(c: Config) -> None:
 
 
 def check_runner(c: Config) -> None:
-    """Refuse a GPU runner where it cannot run, before anything is built."""
+    """Refuse a runner where it cannot run, before anything is built."""
     check_deterministic(c)
-    if c.runner in ("device", "hybrid") and (why := runner_needs(c.runner, c)):
+    why = runner_needs(c.runner, c) if c.runner in ("device", "hybrid") else None
+    if why is None and c.runner in ("processes", "cluster"):  # with one core `processes` gains nothing, but it runs
+        why = needs_posix(c)
+    if why:
         raise ConfigError(f"runner {c.runner}: {why}", "leave it out; recipe auto chooses one that runs here")
 
 

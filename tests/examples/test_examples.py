@@ -1,7 +1,9 @@
 """The files of `examples/` run, small, where their library is installed."""
 
 import importlib.util
+import json
 import pathlib
+import re
 
 import pytest
 
@@ -46,3 +48,47 @@ def test_torchrl_collects_games():
 def test_a_policy_in_jax_plays():
     needs("jax", "-e '.[jax]'")
     assert example("jax_policy").play(num_envs=2, steps=5).shape == (5, 2)
+
+
+def test_an_environment_of_ones_own_is_learned_and_has_a_page(tmp_path, capsys):
+    module = example("own_environment")
+    score = module.main(max_steps=1_500, run_dir=str(tmp_path / "run"))
+    out = capsys.readouterr().out
+    assert 0 < score <= 60 and (tmp_path / "run" / "page.html").exists()
+    assert re.search(r"too cold: (wait|heat|window)\n5 degrees too warm: (wait|heat|window)", out)
+
+
+def test_pieces_of_ones_own_are_used_and_the_callback_stops_the_run(capsys):
+    module = example("own_pieces")
+    result = module.main(max_steps=1_500, enough=5.0)
+    assert (result.ended, result.games) == ("callback", 20) and result.reason.startswith("mean score")
+    assert any(type(m).__name__ == "Dueling" for m in result.agent.network.modules())
+
+
+def test_the_console_plays_alone(capsys):
+    module = example("console_alone")
+    assert -42 <= module.main(steps=200, num_envs=2) < 0, "nobody moves on purpose: the other side scores"
+    assert "points in 400 steps, 0 games ended" in capsys.readouterr().out
+
+
+def test_the_notebook_runs_cell_by_cell(tmp_path, monkeypatch, capsys):
+    """Its code in one namespace, as a kernel runs it; Jupyter itself is not needed."""
+    notebook = json.loads((FOLDER / "first_agent.ipynb").read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"] and cell["execution_count"] is None, "it is stored without outputs"
+            code = "".join(cell["source"]).replace("STEPS = 3_000", "STEPS = 800")
+            exec(compile(code, f"first_agent.ipynb {cell['id']}", "exec"), names)
+    out = capsys.readouterr().out
+    assert "steps after 800 steps" in out and "1,800 steps; the loaded agent" in out and "95% interval" in out
+    assert (tmp_path / "runs" / "notebook" / "page.html").exists()
+
+
+def test_the_document_names_every_example_and_nothing_else():
+    page = (FOLDER.parent / "docs" / "examples.md").read_text(encoding="utf-8")
+    there = {p.name for p in FOLDER.iterdir() if p.suffix in (".py", ".ipynb")}
+    assert set(re.findall(r"\.\./examples/([\w.]+)", page)) == there
+    assert set(re.findall(r"^python examples/(\S+)", page, re.M)) == {n for n in there if n.endswith(".py")}

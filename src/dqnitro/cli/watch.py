@@ -55,7 +55,8 @@ def main(argv: list[str]) -> int:
         except (OSError, OverflowError) as e:
             raise ConfigError(f"cannot use port {args.port} ({e})", "choose another with --port, or 0 for any") from e
         if game:
-            os.nice(10)  # the run itself goes first
+            if hasattr(os, "nice"):  # not on Windows
+                os.nice(10)  # the run itself goes first
             game.start()
         note(f"watching {run}; Ctrl-C ends it")
         print(f"http://127.0.0.1:{server.server_address[1]}/", flush=True)

@@ -8,6 +8,7 @@ with WAIT: ...          what may never end (an environment's step, another proce
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import signal
@@ -61,7 +62,7 @@ class _Nudge:
         with self._lock:  # never once the handlers are gone
             if not self._ended:
                 self.sent = True
-                signal.pthread_kill(threading.main_thread().ident or 0, number)
+                _to_main_thread(number)
 
     def end(self) -> None:
         with self._lock:
@@ -161,6 +162,13 @@ class Signals:
             yield
         finally:
             self._leave = None
+
+
+def _to_main_thread(number: int) -> None:
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:  # Windows: the handler runs as soon as the main thread is back in Python
+        _thread.interrupt_main(signal.Signals(number))
 
 
 def end_now(number: int) -> None:

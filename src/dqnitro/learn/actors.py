@@ -13,16 +13,33 @@ from dqnitro import dqn
 Act = Callable[[nn.Module, Tensor], Tensor]
 
 
-class SameNetwork:
+class _Greedy:
+    """Chooses the action of the highest value."""
+
+    best: Tensor | None = None  # the values of the actions that were chosen last
+
+    def values(self, obs: np.ndarray) -> Tensor:
+        """Of every action, (environments, actions), where the network is."""
+        raise NotImplementedError
+
+    def greedy(self, obs: np.ndarray) -> np.ndarray:
+        return self.choose(self.values(obs))
+
+    def choose(self, values: Tensor) -> np.ndarray:
+        """The copy back is a synchronisation point on a GPU."""
+        best = values.max(1)  # both at once; of equal values the first, as with argmax
+        self.best = best.values
+        return best.indices.cpu().numpy()
+
+
+class SameNetwork(_Greedy):
     """Acts with the network that learns, where it is."""
 
     def __init__(self, network: nn.Module, act: Act, copy: Callable[[Tensor], Tensor], atoms: Tensor | None) -> None:
         self._network, self._act, self._copy, self._atoms = network, act, copy, atoms
 
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
-        """The copy back is a synchronisation point on a GPU."""
-        out = self._act(self._network, self._copy(torch.from_numpy(obs)))
-        return dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
+    def values(self, obs: np.ndarray) -> Tensor:
+        return dqn.q_values(self._act(self._network, self._copy(torch.from_numpy(obs))), self._atoms)
 
     def updated(self, n_updates: int) -> None:
         """Its own parameters were changed: nothing to do."""
@@ -34,7 +51,7 @@ class SameNetwork:
         """Nothing is kept."""
 
 
-class CopiedNetwork:
+class CopiedNetwork(_Greedy):
     """Acts with a second network. After every `every_updates`-th update it is out of date, and is refreshed before it
     is asked again: a network that nobody asks (everybody explores) is not copied.
     """
@@ -48,13 +65,12 @@ class CopiedNetwork:
         self._stale = True
         self.n_copies = 0
 
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
+    def values(self, obs: np.ndarray) -> Tensor:
         if self._stale:
             self._network.load_state_dict(self._source.state_dict())
             self._stale = False
             self.n_copies += 1
-        out = self._act(self._network, torch.from_numpy(obs).to(self._device))
-        return dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
+        return dqn.q_values(self._act(self._network, torch.from_numpy(obs).to(self._device)), self._atoms)
 
     def updated(self, n_updates: int) -> None:
         self._stale |= n_updates % self._every_updates == 0

@@ -248,8 +248,18 @@ class Learner:
         if self._begun is not None:
             out = self._begun[2].act
             assert out is not None
-            return dqn.q_values(out, self.atoms).argmax(1).numpy()
+            return self.actor.choose(dqn.q_values(out, self.atoms))
         return self.actor.greedy(obs)
+
+    def mean_best_value(self) -> float | None:
+        """The value of the best action, mean over the observations that `greedy` was asked about last.
+
+        None before that, for good where a runner chooses actions elsewhere, and if it is not finite. It synchronises a
+        GPU.
+        """
+        best = self.actor.best
+        value = math.nan if best is None else best.mean().item()
+        return value if math.isfinite(value) else None
 
     def begin(self, batch: Batch, obs: np.ndarray) -> None:
         """The passes of the next update, and in the same pass what `greedy` wants to know of these observations. Until
@@ -311,6 +321,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         few = np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype)
         self.greedy(few)
+        self.actor.best = None
         if self.acts_in_pass:
             out = self.passes(self.online, self.target, batch, torch.from_numpy(few))
             out.tm1.mean().backward()

@@ -69,6 +69,9 @@ class Table:
     css: str = ""
 
 
+Fact = tuple[str, str, str]  # of a headline: label, value, small print
+
+
 def esc(x: Any) -> Html:
     """Text to markup; markup stays as it is."""
     return x if isinstance(x, Html) else Html(html.escape(str(x), quote=True))
@@ -104,8 +107,8 @@ def section(title: str, *parts: Html, note: str = "", name: str = "") -> Html:
     )
 
 
-def facts(items: Sequence[tuple[str, str, str]]) -> Html:
-    """The big numbers of a headline: (label, value, small print)."""
+def facts(items: Sequence[Fact]) -> Html:
+    """The big numbers of a headline."""
     cells = "".join(
         f"<div><dt>{esc(label)}</dt><dd><b>{esc(value)}</b>{f'<small>{esc(small)}</small>' if small else ''}</dd></div>"
         for label, value, small in items

@@ -11,15 +11,14 @@ import statistics
 from collections.abc import Sequence
 from urllib.parse import quote
 
+from dqnitro.common.parsing import rows, text
 from dqnitro.report import charts
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import time_stacks
-from dqnitro.report.formatting import bounds, duration, game_name, plural, rate, times, when
+from dqnitro.report.formatting import duration, game_name, plural, rate, when
 from dqnitro.report.read_result import Result
 from dqnitro.report.run_page import EMBED_BYTES, STATES, machine_fact
 from dqnitro.report.sections import GROUPS, SECTIONS
-from dqnitro.report.sections.atari import facts as atari_facts
-from dqnitro.report.sections.ladder import SAME_LEARNING, rungs_of, top
 from dqnitro.report.sections.record import facts as record_facts
 from dqnitro.report.sections.record import is_of_seeds
 from dqnitro.report.sections.record import title as record_title
@@ -71,7 +70,14 @@ def _human(stem: str) -> str:
 
 
 def _games(runs: Sequence[Run], results: Sequence[Result]) -> list[str]:
-    return list(dict.fromkeys([*(r.game for r in results), *(r.env_id for r in runs)]))
+    of_results = [game for r in results for game in _games_of(r)]
+    return list(dict.fromkeys([*of_results, *(r.env_id for r in runs)]))
+
+
+def _games_of(result: Result) -> list[str]:
+    """The games of its rows, where they name any; `bench console` and `games --check` measure many."""
+    named = [text(r.get("game")) for key in ("rows", "games") for r in rows(result.data.get(key))]
+    return [game for game in named if game] or [result.game]
 
 
 def _title(runs: Sequence[Run], results: Sequence[Result]) -> str:
@@ -114,17 +120,9 @@ def machine_words(machine: dict) -> str:
 
 
 def _big_numbers(runs: Sequence[Run], results: Sequence[Result]) -> list[tuple[str, str, str]]:
-    out = [fact for r in results if r.kind == "atari" for fact in atari_facts(r)][:4]
+    out = [fact for r in results if r.kind == "atari" for fact in SECTIONS["atari"].facts(r)][:4]
     ladder = next((r for r in results if r.kind == "ladder"), None)
-    if ladder is not None:
-        rungs = rungs_of(ladder)
-        base = next((r for r in rungs if r.name == "baseline" and r.fps), None)
-        if base is not None and base.fps:
-            out.append(("textbook DQN", rate(base.fps.mean), f"steps a second {bounds(base.fps)}"))
-        for label, promises in (("same learning", SAME_LEARNING), ("all rungs", (*SAME_LEARNING, "learning"))):
-            best = top(rungs, promises)
-            if best is not None and best.total is not None:
-                out.append((label, times(best.total.mean), f"{bounds(best.total, times)} up to {best.name}".strip()))
+    out += SECTIONS["ladder"].facts(ladder) if ladder is not None else []
     records = [r for r in results if r.kind == "record"]
     if len(records) == 1 and not runs and not ladder:
         return []  # its section begins with its own facts
@@ -139,11 +137,22 @@ def _big_numbers(runs: Sequence[Run], results: Sequence[Result]) -> list[tuple[s
         out += _of_seeds(runs, [r.wall_s or 0.0 for r in solved])
     elif solved:
         out.append(_best_median(runs))
+    elif not runs and not out:
+        out = _of_results(results)
     elif runs and not ladder:
         fast = max(runs, key=lambda r: r.steps_per_s or 0.0)
         if fast.steps_per_s:
             out.append(("steps a second", rate(fast.steps_per_s), f"{game_name(fast.env_id)}, recipe {fast.recipe}"))
     return out
+
+
+def _of_results(results: Sequence[Result]) -> list[tuple[str, str, str]]:
+    """A single result has all of its facts, several have the first one of each."""
+    told = [SECTIONS[r.kind].facts(r) for r in results]
+    if len(told) == 1:
+        return told[0]
+    firsts = [(facts[0], SECTIONS[r.kind].title(r)) for facts, r in zip(told, results, strict=True) if facts]
+    return [(label, value, f"{title}; {about}") for (label, value, about), title in firsts[:4]]
 
 
 def _best_median(runs: Sequence[Run]) -> tuple[str, str, str]:

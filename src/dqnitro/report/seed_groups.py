@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import statistics
@@ -14,13 +15,12 @@ from dqnitro.report.charts import X_AXES, Chart, running_mean, short
 from dqnitro.report.formatting import plural
 from dqnitro.store.read_run import Run
 
-GRID = 160  # points of a mean over runs
-# With at least this many seeds a band is the interval of the mean. With fewer the interval would be honest but useless
-# (with two seeds, nine times their distance to either side), so the band then goes from the lowest to the highest.
-MANY = 5
-# Student's t for 95% with 4, 5, ... degrees of freedom. A percentile bootstrap of this few values claims too much.
-STUDENT = (2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
-WHAT_BANDS_ARE = f"Bands show the range over seeds; with {MANY} or more seeds, the 95% interval of the mean."
+GRID = 160  # points of a median over runs
+# From this many seeds on, lowest to highest holds the true median at least 95 times of 100, whatever the distribution.
+MANY = 6
+WHAT_BANDS_ARE = (
+    f"Curves show the median over seeds, bands the range; with {MANY} or more seeds, the 95% interval of the median."
+)
 COLORS = ("c1", "c2", "c3", "c4", "c5", "c6")
 # Settings that decide how long a run goes on and what it writes, but not how it learns.
 NOT_LEARNING = frozenset(
@@ -67,10 +67,10 @@ def _differences(run: Run, alike: Sequence[Run]) -> list[str]:
 
 
 def band(lines: Sequence[Line], held: Sequence[bool] | None = None) -> dict[str, list[float]] | None:
-    """Mean over lines on a common grid, with a band where there are several (WHAT_BANDS_ARE).
+    """Median over lines on a common grid, with a band where there are several (WHAT_BANDS_ARE).
 
-    A held line keeps its last value (a run that was solved and stopped). Otherwise the mean ends with the first line
-    that ends: a mean over the remaining lines would jump.
+    A held line keeps its last value (a run that was solved and stopped). Otherwise the median ends with the first line
+    that ends: a median of the remaining lines would jump.
     """
     pairs = [(line, h) for line, h in zip(lines, held or [False] * len(lines), strict=True) if len(line[0]) > 1]
     if not pairs:
@@ -82,7 +82,7 @@ def band(lines: Sequence[Line], held: Sequence[bool] | None = None) -> dict[str,
         return None
     xs = [start + (end - start) * i / (GRID - 1) for i in range(GRID)]
     table = [[_at(line, x) for line in lines] for x in xs]
-    out = {"x": xs, "y": [sum(values) / len(values) for values in table]}
+    out = {"x": xs, "y": [statistics.median(values) for values in table]}
     n = len(lines)
     if n > 1:
         edges = [_edges(values) for values in table]
@@ -91,12 +91,20 @@ def band(lines: Sequence[Line], held: Sequence[bool] | None = None) -> dict[str,
 
 
 def _edges(values: Sequence[float]) -> tuple[float, float]:
-    mean, n = statistics.fmean(values), len(values)
-    if n < MANY:
-        return min(values), max(values)
-    t = STUDENT[n - MANY] if n - MANY < len(STUDENT) else 1.96 + 2.5 / (n - 1)
-    half = t * statistics.stdev(values) / math.sqrt(n)
-    return mean - half, mean + half
+    """The order statistics between which the true median lies with 95%; of few values the lowest and the highest."""
+    ranked, left_out = sorted(values), _ranks_outside(len(values))
+    return ranked[left_out], ranked[-1 - left_out]
+
+
+@functools.cache
+def _ranks_outside(n: int) -> int:
+    """How many values may be left out on each side: fewer than k of n lie below the median with the probability of
+    fewer than k heads in n throws of a coin, which must stay under 2.5%.
+    """
+    k, tail = 0, 1
+    while 40 * (tail + math.comb(n, k + 1)) <= 2**n:
+        k, tail = k + 1, tail + math.comb(n, k + 1)
+    return k
 
 
 def _at(line: Line, x: float) -> float:
@@ -111,7 +119,7 @@ def _at(line: Line, x: float) -> float:
     return ys[i - 1] + part * (ys[i] - ys[i - 1])
 
 
-def mean_curves(
+def median_curves(
     title: str, groups: Mapping[str, Sequence[Mapping[str, Line]]], held: Mapping[str, Sequence[bool]] | None = None,
     axes: Mapping[str, str] = X_AXES, **options: Any,
 ) -> Chart | None:  # fmt: skip
@@ -145,4 +153,4 @@ def learning_curves(groups: Sequence[Group]) -> Chart | None:
             held.setdefault(group.label, []).append(run.state == "solved")
     bars = {run.bar for group in groups for run in group.runs if run.bar is not None}
     marks = [{"y": bar, "label": f"solved at {bar:g}"} for bar in sorted(bars)]
-    return mean_curves("Mean score of the last 100 games", lines, held, marks=marks, y="points")
+    return median_curves("Mean score of the last 100 games", lines, held, marks=marks, y="points")

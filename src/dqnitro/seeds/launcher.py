@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+# Windows has no signals between processes but the one that kills: there a member is told by closing its input.
+SIGNALS_TRAVEL = hasattr(signal, "SIGCONT")
 PATIENCE_S = 60.0  # for saving, before a process that was told to stop is killed
 
 
@@ -72,9 +74,7 @@ class Team:
         """
         self.waiting = []
         for seed in self.running:
-            self.members[seed].process.send_signal(number)
-            if hasattr(signal, "SIGCONT"):
-                self.members[seed].process.send_signal(signal.SIGCONT)  # one that was stopped could not answer
+            _tell(self.members[seed].process, number)
 
     def stopped(self) -> list[Member]:
         """Members that were stopped (SIGSTOP) and wait for ever."""
@@ -102,6 +102,17 @@ class Team:
         self.poll()
 
 
+def _tell(process: subprocess.Popen[bytes], number: int) -> None:
+    """Ask a member to save and end; asked again, it ends at once."""
+    if SIGNALS_TRAVEL:
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)  # one that was stopped could not answer
+    elif process.stdin is not None and not process.stdin.closed:
+        process.stdin.close()  # `stop_with_parent`
+    else:
+        process.terminate()
+
+
 def last_words(log: pathlib.Path) -> str:
     """The last line that a process wrote: its error, if it had one."""
     try:
@@ -118,6 +129,9 @@ def stop_with_parent(fd: int = 0) -> None:
         # Not `sys.stdin`: a thread that is blocked in there holds its lock, and Python aborts when it ends.
         while os.read(fd, 1):
             pass
-        os.kill(os.getpid(), signal.SIGTERM)
+        if SIGNALS_TRAVEL:
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            signal.raise_signal(signal.SIGTERM)  # os.kill would end the process before it has saved
 
     threading.Thread(target=watch, daemon=True, name="parent watch").start()

@@ -150,7 +150,7 @@ def resident() -> int:
     import psutil
 
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # glibc only
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # glibc only
         ctypes.CDLL(None).malloc_trim(0)
     return psutil.Process().memory_info().rss
 

@@ -1,14 +1,14 @@
 """The sections of a page: one module for each kind of result.
 
-A module has `title(result)` and `section(result, name, heading)`: a chart, a table, a sentence and the command that
-repeats it.
+A module has `title(result)`, `facts(result)` (the headline of a page about this result alone) and
+`section(result, name, heading)`: a chart, a table, a sentence and the command that repeats it.
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from dqnitro.report.html import Html
+from dqnitro.report.html import Fact, Html
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import (
     ablate,
@@ -33,6 +33,8 @@ class Section(Protocol):
     """What a module of this package offers."""
 
     def title(self, result: Result) -> str: ...
+
+    def facts(self, result: Result) -> list[Fact]: ...
 
     def section(self, result: Result, name: str, heading: str) -> Html: ...
 

@@ -7,9 +7,10 @@ from typing import Any
 from dqnitro.common.parsing import Interval, interval, mapping, number, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, Scale, bars, ratio_bars
-from dqnitro.report.formatting import rate, spread, times
+from dqnitro.report.formatting import bounds, rate, spread, times
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
+from dqnitro.report.sections.common import SAME
 from dqnitro.report.table_cells import interval_cell, number_cell, shown
 
 # Columns that every benchmark's table has; the others are its own.
@@ -27,6 +28,24 @@ TITLES = {
 
 def title(result: Result) -> str:
     return TITLES.get(result.what) or str(result.data.get("title") or f"Benchmark {result.what}")
+
+
+def facts(result: Result) -> list[h.Fact]:
+    """The fastest contender, and its ratio to what it is compared with."""
+    data = result.data
+    rated = {
+        k: (v, row)
+        for k, raw in mapping(data.get("table")).items()
+        if (v := number((row := mapping(raw)).get("rate"))) is not None
+    }
+    if not rated:
+        return []
+    name, (value, row) = max(rated.items(), key=lambda item: item[1][0])
+    out: list[h.Fact] = [("fastest", rate(value), f"{text(data.get('unit'), 'rate')}, {name}")]
+    to, ratio = text(row.get("to")) or text(data.get("to")), _ratio(row)
+    if ratio is not None and to and to != name:
+        out.append(("ratio", times(ratio.mean), f"to {to} {bounds(ratio, times)}".strip()))
+    return [*out, ("contenders", str(len(rated)), common.rounds(result).split(";")[0])]
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:
@@ -74,12 +93,10 @@ def section(result: Result, name: str, heading: str) -> h.Html:
         heading,
         h.paragraph(text(data.get("verdict")), "verdict"),
         h.figure(chart, "No contender was measured.", "large"),
-        h.details(
-            "The same figures as a table" if len(columns) <= 3 else "All figures as a table",
-            h.table(h.Table(columns, lines, heading, numeric=numeric, wide=range(3, len(columns)), css="compact")),
-        )
-        if lines
-        else h.Html(),
+        common.folded(
+            h.Table(columns, lines, heading, numeric=numeric, wide=range(3, len(columns)), css="compact"),
+            SAME if len(columns) <= 3 else "All figures as a table",
+        ),
         common.not_measured(mapping(data.get("skipped"))),
         common.repeat(result),
         note=f"{said[:1].upper()}{said[1:]}. {common.rounds(result)}" if said else common.rounds(result),

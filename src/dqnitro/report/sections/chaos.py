@@ -15,6 +15,13 @@ def title(result: Result) -> str:
     return "Faults made on purpose"
 
 
+def facts(result: Result) -> list[h.Fact]:
+    total = mapping(result.data.get("total"))
+    bad = sum(int(number(total.get(c)) or 0) for c in COLUMNS)
+    kinds = len(rows(result.data.get("rows")))
+    return [("faults", shown(total.get("faults")), f"of {kinds} kinds"), ("cost something", str(bad), "of them")]
+
+
 def section(result: Result, name: str, heading: str) -> h.Html:
     """A row for each kind of fault, and the faults that cost something."""
     kinds, total = rows(result.data.get("rows")), mapping(result.data.get("total"))

@@ -13,6 +13,7 @@ from dqnitro.report.formatting import plural
 from dqnitro.report.read_result import Result
 from dqnitro.report.table_cells import shown
 
+SAME = "The same figures as a table"
 PLACEHOLDER = re.compile(r"\b(GAME|RUN)\b|--seed N\b")
 
 
@@ -53,6 +54,11 @@ def skipped(result_rows: Sequence[dict[str, Any]], name: Callable[[dict[str, Any
 
 def is_skipped(row: dict[str, Any]) -> bool:
     return row.get("state") == "skipped" or interval(row.get("fps")) is None
+
+
+def folded(table: h.Table, summary: str = SAME) -> h.Html:
+    """A table that repeats the chart above it: closed, for those who want to sort or copy."""
+    return h.details(summary, h.table(table)) if table.rows else h.Html()
 
 
 def rounds(result: Result) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dqnitro.common.parsing import interval, items, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, bars
-from dqnitro.report.formatting import spread
+from dqnitro.report.formatting import bounds, spread
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
 from dqnitro.report.seed_groups import COLORS
@@ -14,6 +14,17 @@ from dqnitro.report.table_cells import interval_cell
 
 def title(result: Result) -> str:
     return "Two runs compared"
+
+
+def facts(result: Result) -> list[h.Fact]:
+    """The scores side by side, and how sure the difference is."""
+    out = [
+        ("mean score", f"{s.mean:.4g}", f"{text(r.get('name'), '?')} {bounds(s, lambda v: f'{v:.4g}')}".strip())
+        for r in rows(result.data.get("runs"))[:3]
+        if (s := interval(r.get("scores")))
+    ]
+    p = number(result.data.get("p_value"))
+    return out if p is None else [*out, ("p", f"{p:.3g}", "rank test of the scores")]
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:
@@ -52,9 +63,7 @@ def section(result: Result, name: str, heading: str) -> h.Html:
             h.figure(bars("Score", scores, say=lambda v: f"{v:.4g}"), "No score was measured."),
             h.figure(bars("Steps a second", speeds), "No speed was measured."),
         ),
-        h.table(h.Table(("run", "score", "steps/s"), cells, heading, numeric=(1, 2), css="compact"))
-        if cells
-        else h.Html(),
+        common.folded(h.Table(("run", "score", "steps/s"), cells, heading, numeric=(1, 2), css="compact")),
         common.repeat(result),
         note="" if "p =" in verdict else "; ".join(facts),
         name=name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dqnitro.common.parsing import interval, mapping, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, ratio_bars
-from dqnitro.report.formatting import game_name, plural, rate, spread, times
+from dqnitro.report.formatting import bounds, game_name, plural, rate, spread, times
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
 from dqnitro.report.table_cells import interval_cell
@@ -13,6 +13,23 @@ from dqnitro.report.table_cells import interval_cell
 
 def title(result: Result) -> str:
     return "The console compared with other environments"
+
+
+def facts(result: Result) -> list[h.Fact]:
+    """The geometric mean over games by threads, and on how many games it is faster."""
+    means = mapping(result.data.get("geomean"))
+    out = [
+        (f"{plural(int(threads), 'thread')}", times(mean.mean), f"the faster peer {bounds(mean, times)}".strip())
+        for threads, raw in means.items()
+        if threads.isdigit() and (mean := interval(raw)) is not None
+    ]
+    ratios = [
+        ratio
+        for r in rows(result.data.get("rows"))
+        if (ratio := interval(mapping(r.get("ratios")).get(text(r.get("faster_peer")))))
+    ]
+    faster = sum(r.low > 1 for r in ratios)
+    return [*out, ("faster", f"{faster} of {len(ratios)}", "comparisons, by their whole interval")] if ratios else out
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:
@@ -47,9 +64,10 @@ def section(result: Result, name: str, heading: str) -> h.Html:
         heading,
         h.paragraph(". ".join(whole) + "." if whole else "", "verdict"),
         h.pair(*charts) if charts else h.Html(),
-        h.table(h.Table(columns, lines, heading, filter_label="filter games", numeric=(1, 2), wide=(3, 4), css="long"))
-        if lines
-        else h.Html(),
+        common.folded(
+            h.Table(columns, lines, heading, filter_label="filter games", numeric=(1, 2), wide=(3, 4), css="long"),
+            "All figures as a table",
+        ),
         common.repeat(result),
         note=common.rounds(result),
         name=name,

@@ -15,6 +15,17 @@ def title(result: Result) -> str:
     return "What a step costs"
 
 
+def facts(result: Result) -> list[h.Fact]:
+    """The dearest pieces of a step."""
+    known = [
+        (share, text(r.get("without")))
+        for r in rows(result.data.get("rows"))
+        if text(r.get("without")) and (share := number(r.get("saves_share"))) is not None
+    ]
+    dear = sorted(known, reverse=True)[:3]
+    return [(name, f"{max(0.0, share):.0%}", "of the time of a step") for share, name in dear]
+
+
 def section(result: Result, name: str, heading: str) -> h.Html:
     """How much of a step's time each piece of work takes."""
     lines = [r for r in rows(result.data.get("rows")) if not common.is_skipped(r)]
@@ -45,7 +56,7 @@ def section(result: Result, name: str, heading: str) -> h.Html:
     return h.section(
         heading,
         h.figure(chart, "Nothing was measured.", "large"),
-        h.table(h.Table(columns, cells, heading, numeric=(1, 2, 3), wide=(1, 4))) if cells else h.Html(),
+        common.folded(h.Table(columns, cells, heading, numeric=(1, 2, 3), wide=(1, 4))),
         common.skipped(rows(result.data.get("rows")), lambda r: shown(r.get("without"))),
         common.repeat(result),
         note="Where the time goes, measured by leaving out one piece of work at a time. "

@@ -14,6 +14,13 @@ def title(result: Result) -> str:
     return "The console compared with ale-py"
 
 
+def facts(result: Result) -> list[h.Fact]:
+    games = rows(result.data.get("games"))
+    same = sum(g.get("equal") is True for g in games)
+    frames = sum(int(number(g.get("frames")) or 0) for g in games)
+    return [("equal", f"{same} of {len(games)}", "games"), ("compared", f"{frames:,}", "frames, byte for byte")]
+
+
 def section(result: Result, name: str, heading: str) -> h.Html:
     """The console and ale-py after every frame."""
     games = rows(result.data.get("games"))

@@ -9,7 +9,7 @@ from typing import Any
 from dqnitro.common.parsing import Interval, interval, items, mapping, number, rows, shares, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import PROMISES, Bar, Scale, bars, promise_color, promise_legend, time_stacks
-from dqnitro.report.formatting import duration, plural, rate, spread, times
+from dqnitro.report.formatting import bounds, duration, plural, rate, spread, times
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
 from dqnitro.report.sources import ARTICLE, BLOG, BOOK, SENTENCE
@@ -62,6 +62,19 @@ def top(rungs: Sequence[Rung], promises: Sequence[str]) -> Rung | None:
 
 def title(result: Result) -> str:
     return "The ladder"
+
+
+def facts(result: Result) -> list[h.Fact]:
+    """The textbook's speed, and how much faster the top of the ladder is."""
+    out, rungs = [], rungs_of(result)
+    base = next((r for r in rungs if r.name == "baseline" and r.fps), None)
+    if base is not None and base.fps:
+        out.append(("textbook DQN", rate(base.fps.mean), f"steps a second {bounds(base.fps)}"))
+    for label, promises in (("same learning", SAME_LEARNING), ("all rungs", (*SAME_LEARNING, "learning"))):
+        best = top(rungs, promises)
+        if best is not None and best.total is not None:
+            out.append((label, times(best.total.mean), f"{bounds(best.total, times)} up to {best.name}".strip()))
+    return out
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:

@@ -19,6 +19,16 @@ def title(result: Result) -> str:
     return "Profile"
 
 
+def facts(result: Result) -> list[h.Fact]:
+    """The largest phases of a step."""
+    phases = [
+        (share, text(c.get("name"), "?"))
+        for c in rows(mapping(result.data.get("tree")).get("children"))
+        if (share := number(c.get("share"))) is not None
+    ]
+    return [(name, f"{share:.0%}", "of the time of a step") for share, name in sorted(phases, reverse=True)[:3]]
+
+
 def section(result: Result, name: str, heading: str) -> h.Html:
     """Where a step's time goes, by phase and by operation, and what to try next."""
     tree = _branch(mapping(result.data.get("tree")), 0)

@@ -13,10 +13,8 @@ from dqnitro.report.charts import X_AXES, Chart
 from dqnitro.report.formatting import duration, game_name, plural
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
-from dqnitro.report.seed_groups import WHAT_BANDS_ARE, Line, mean_curves
+from dqnitro.report.seed_groups import WHAT_BANDS_ARE, Line, median_curves
 from dqnitro.report.table_cells import interval_cell, number_cell
-
-Fact = tuple[str, str, str]
 
 
 def title(result: Result) -> str:
@@ -49,12 +47,12 @@ def section(result: Result, name: str, heading: str) -> h.Html:
     )
 
 
-def facts(result: Result) -> list[Fact]:
+def facts(result: Result) -> list[h.Fact]:
     """The headline: medians over seeds with their range, or how many games are above the published scores."""
     runs = _runs(result)
     if _of_seeds(runs):
         return _seed_facts(runs)
-    out: list[Fact] = [("games", str(len(runs)), "one seed each" if len(runs) > 1 else "one seed")]
+    out: list[h.Fact] = [("games", str(len(runs)), "one seed each" if len(runs) > 1 else "one seed")]
     for other in _published(runs):
         pairs = [(_score(r), _published_mean(r, other)) for r in runs]
         known = [(mine, theirs) for mine, theirs in pairs if mine is not None and theirs is not None]
@@ -72,9 +70,9 @@ def facts(result: Result) -> list[Fact]:
     return out
 
 
-def _seed_facts(runs: Sequence[dict[str, Any]]) -> list[Fact]:
+def _seed_facts(runs: Sequence[dict[str, Any]]) -> list[h.Fact]:
     solved = [r for r in runs if r.get("ended") == "solved"]
-    out: list[Fact] = [("solved", f"{len(solved)} of {len(runs)}", "seeds")]
+    out: list[h.Fact] = [("solved", f"{len(solved)} of {len(runs)}", "seeds")]
     for label, key, say in (
         ("median time to solve", "wall_s", duration),
         ("median steps to solve", "steps", lambda v: f"{v:,.0f}"),
@@ -150,7 +148,7 @@ def _seed_chart(result: Result, runs: Sequence[dict[str, Any]]) -> list[Chart | 
     marks = [{"y": b, "label": f"solved at {b:g}"} for b in sorted(bars)]
     label = game_name(result.game)
     return [
-        mean_curves(
+        median_curves(
             "Mean score of the last 100 training games", {label: [p for p, _ in pairs]}, {label: [s for _, s in pairs]},
             marks=marks, y="points",
         )
@@ -170,7 +168,7 @@ def _game_charts(result: Result, runs: Sequence[dict[str, Any]]) -> list[Chart |
             if (v := _published_mean(r, other)) is not None
         ]
         name = game_name(text(r.get("name")))
-        out.append(mean_curves(name, {"mean of the last 100 training games": [line]}, marks=marks, y="points"))
+        out.append(median_curves(name, {"mean of the last 100 training games": [line]}, marks=marks, y="points"))
     return out
 
 

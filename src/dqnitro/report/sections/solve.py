@@ -7,10 +7,10 @@ from typing import Any
 from dqnitro.common.parsing import interval, mapping, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.charts import X_AXES
-from dqnitro.report.formatting import duration
+from dqnitro.report.formatting import duration, times
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
-from dqnitro.report.seed_groups import WHAT_BANDS_ARE, mean_curves
+from dqnitro.report.seed_groups import WHAT_BANDS_ARE, median_curves
 from dqnitro.report.table_cells import interval_cell, number_cell
 
 COLUMNS = (
@@ -54,6 +54,21 @@ def _row(row: dict[str, Any]) -> h.Row:
     ))  # fmt: skip
 
 
+def facts(result: Result) -> list[h.Fact]:
+    """The first row, the fastest one, and what lies between."""
+    known = [
+        (median, r)
+        for r in rows(result.data.get("rows"))
+        if (median := number(mapping(r.get("minutes")).get("median"))) is not None
+    ]
+    if not known:
+        return []
+    first, best = known[0], min(known, key=lambda pair: pair[0])
+    told = dict.fromkeys((text(r.get("name"), "?"), time_of(r)) for _, r in (first, best))
+    out = [(f"{name}: median time to solve", told.split(" (")[0], told) for name, told in told]
+    return [*out, ("ratio", times(first[0] / best[0]), "of these times")] if best[0] > 0 and best != first else out
+
+
 def section(result: Result, name: str, heading: str) -> h.Html:
     lines = rows(result.data.get("rows"))
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -61,7 +76,7 @@ def section(result: Result, name: str, heading: str) -> h.Html:
         points = [p for p in rows(curve.get("points")) if all(number(p.get(k)) is not None for k in (*X_AXES, "score"))]
         line = {axis: ([p[axis] for p in points], [p["score"] for p in points]) for axis in X_AXES}
         groups.setdefault(text(curve.get("value"), "?"), []).append(line)
-    curves = mean_curves("Score", groups)
+    curves = median_curves("Score", groups)
     table = h.Table(list(COLUMNS), [_row(r) for r in lines], heading, numeric=tuple(range(1, 10)), css="compact")
     return h.section(
         heading,

@@ -17,6 +17,19 @@ def title(result: Result) -> str:
     return told if told and len(told) < 60 else "Settings tried side by side"
 
 
+def facts(result: Result) -> list[h.Fact]:
+    """How many settings were tried, and the best last score."""
+    last = {
+        str(label): p[-1][2]
+        for label, raw in mapping(result.data.get("curve")).items()
+        if (p := [x for x in items(raw) if isinstance(x, list) and len(x) == 3 and number(x[2]) is not None])
+    }
+    if not last:
+        return []
+    best = max(last, key=lambda label: last[label])
+    return [("settings", str(len(last)), "side by side"), ("highest at the end", f"{last[best]:.4g}", best)]
+
+
 def section(result: Result, name: str, heading: str) -> h.Html:
     """Curves of settings that were tried side by side: [steps, updates, score] each."""
     series = []

@@ -8,7 +8,7 @@ from typing import Any
 from dqnitro.common.parsing import interval, items, mapping, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.bar_charts import Bar, bars, ratio_bars
-from dqnitro.report.formatting import spread, times
+from dqnitro.report.formatting import bounds, spread, times
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
 from dqnitro.report.table_cells import interval_cell, shown
@@ -16,6 +16,18 @@ from dqnitro.report.table_cells import interval_cell, shown
 
 def title(result: Result) -> str:
     return "Tuned for this machine"
+
+
+def facts(result: Result) -> list[h.Fact]:
+    """What tuning gained, recipe by recipe."""
+    evidence = rows(result.data.get("evidence"))
+    tried = sum(interval(r.get("ratio")) is not None for r in evidence)
+    gains = [
+        (f"{recipe}, tuned", times(gain.mean), f"the speed as it is {bounds(gain, times)}".strip())
+        for recipe, raw in mapping(result.data.get("recipes")).items()
+        if (gain := interval(mapping(raw).get("gain"))) is not None
+    ]
+    return [*gains, ("tried", str(tried), "changes")] if tried else gains
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:
@@ -81,9 +93,7 @@ def _tuned(recipe: str, evidence: Sequence[dict[str, Any]], taken: dict[str, Any
     return [
         h.paragraph(said, "verdict"),
         h.figure(chart, "Nothing was measured.", "large"),
-        h.table(h.Table(columns, cells, about, numeric=(2, 3), wide=(2, 4, 5), css="tried compact"))
-        if cells
-        else h.Html(),
+        common.folded(h.Table(columns, cells, about, numeric=(2, 3), wide=(2, 4, 5), css="tried compact")),
         common.not_measured(
             {
                 f"{text(r.get('knob'), '?')} {shown(r.get('value'))}": r.get("why") or "no reason given"
