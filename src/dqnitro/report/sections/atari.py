@@ -12,7 +12,7 @@ from dqnitro.report.charts import Chart
 from dqnitro.report.formatting import game_name, plural, rate
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
-from dqnitro.report.seed_groups import WHAT_BANDS_ARE, mean_curves
+from dqnitro.report.seed_groups import WHAT_BANDS_ARE, median_curves
 from dqnitro.report.table_cells import interval_cell, number_cell
 
 AXES = {"frames": "console frames"}
@@ -126,7 +126,7 @@ def _curve(game: str, result: Result) -> Chart | None:
         line = [p for p in line if p[0] <= max(LEAST_FRAMES, 1.5 * last)]
         if len(line) > 1:
             groups[f"{name}, published"] = [{"frames": ([x for x, _ in line], [y for _, y in line])}]
-    return mean_curves(game_name(game), groups, axes=AXES, y="points") if mine else None
+    return median_curves(game_name(game), groups, axes=AXES, y="points") if mine else None
 
 
 def _videos(result: Result) -> h.Html:
