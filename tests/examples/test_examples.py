@@ -46,3 +46,16 @@ def test_torchrl_collects_games():
 def test_a_policy_in_jax_plays():
     needs("jax", "-e '.[jax]'")
     assert example("jax_policy").play(num_envs=2, steps=5).shape == (5, 2)
+
+
+def test_peers_are_compared_by_one_rule(tmp_path):
+    needs("stable_baselines3", "-e '.[sb3]'")
+    module = example("solve_beside_peers")
+    module.CLEAN |= {"starts": 200, "batch": 16}
+    rows = module.compare("CartPole-v1", 1, 300, tmp_path / "peers.json")["rows"]
+    assert [row["contender"] for row in rows] == list(module.CONTENDERS)
+    for row in rows:
+        assert 300 <= row["steps"] <= 512 and not row["solved"] and 8 < row["mean_score"] < 60 and row["cpu_s"] > 0
+    assert (tmp_path / "peers.json").exists()
+    scores = module.Scores(3.0)
+    assert [scores.add(3.0) for _ in range(100)] == [False] * 99 + [True] and not scores.add(2.0)
