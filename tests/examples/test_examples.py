@@ -92,3 +92,16 @@ def test_the_document_names_every_example_and_nothing_else():
     there = {p.name for p in FOLDER.iterdir() if p.suffix in (".py", ".ipynb")}
     assert set(re.findall(r"\.\./examples/([\w.]+)", page)) == there
     assert set(re.findall(r"^python examples/(\S+)", page, re.M)) == {n for n in there if n.endswith(".py")}
+
+
+def test_peers_are_compared_by_one_rule(tmp_path):
+    needs("stable_baselines3", "-e '.[sb3]'")
+    module = example("solve_beside_peers")
+    module.CLEAN |= {"starts": 200, "batch": 16}
+    rows = module.compare("CartPole-v1", 1, 300, tmp_path / "peers.json")["rows"]
+    assert [row["contender"] for row in rows] == list(module.CONTENDERS)
+    for row in rows:
+        assert 300 <= row["steps"] <= 512 and not row["solved"] and 8 < row["mean_score"] < 60 and row["cpu_s"] > 0
+    assert (tmp_path / "peers.json").exists()
+    scores = module.Scores(3.0)
+    assert [scores.add(3.0) for _ in range(100)] == [False] * 99 + [True] and not scores.add(2.0)

@@ -31,9 +31,20 @@ class EnvLook:
     single: bool = False  # an image that is one picture, so that stacking makes motion visible
 
 
+_SEEN: dict[tuple[Any, ...], EnvLook] = {}
+
+
 def look(env_id: str) -> EnvLook:
-    """Make the environment and look at it."""
-    env = make_gym_env(find_spec(env_id), Config(env_id=env_id, images="full"))
+    """Make the environment and look at it; once for each, since a plan asks several times and random games differ."""
+    spec = find_spec(env_id)
+    key = env_id, spec.entry_point, spec.max_episode_steps
+    if key not in _SEEN:
+        _SEEN[key] = _first_look(spec, env_id)
+    return _SEEN[key]
+
+
+def _first_look(spec: Any, env_id: str) -> EnvLook:
+    env = make_gym_env(spec, Config(env_id=env_id, images="full"))
     try:
         space = _inner_space(env)
         image = len(env.observation_space.shape or ()) == 3

@@ -36,15 +36,16 @@ class TorchRLAtari(EnvBase):
         super().__init__(device=torch.device("cpu"), batch_size=torch.Size([num_envs]))
         self.vec = AtariVec(game, num_envs, **options)
         self._next_seed = seed
-        shape = (num_envs, *(self.vec.single_observation_space.shape or ()))
+        batch, each = torch.Size([num_envs]), torch.Size([num_envs, 1])
+        shape = torch.Size([num_envs, *(self.vec.single_observation_space.shape or ())])
         n_actions = len(self.vec.game.actions) if not options.get("full_action_space") else 18
         self.observation_spec = Composite(
-            pixels=Bounded(0, 255, shape=shape, dtype=torch.uint8), lives=_whole(num_envs), shape=(num_envs,)
+            pixels=Bounded(0, 255, shape=shape, dtype=torch.uint8), lives=_whole(num_envs), shape=batch
         )
-        self.action_spec = Categorical(n_actions, shape=(num_envs,), dtype=torch.int64)
-        self.reward_spec = Unbounded(shape=(num_envs, 1), dtype=torch.float32)
+        self.action_spec = Categorical(n_actions, shape=batch, dtype=torch.int64)
+        self.reward_spec = Unbounded(shape=each, dtype=torch.float32)
         self.full_done_spec = Composite(
-            {name: Binary(1, shape=(num_envs, 1), dtype=torch.bool) for name in ENDS}, shape=(num_envs,)
+            {name: Binary(1, shape=each, dtype=torch.bool) for name in ENDS}, shape=batch
         )
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
@@ -76,4 +77,4 @@ class TorchRLAtari(EnvBase):
 
 
 def _whole(n: int) -> Unbounded:
-    return Unbounded(shape=(n,), dtype=torch.int64)
+    return Unbounded(shape=torch.Size([n]), dtype=torch.int64)
