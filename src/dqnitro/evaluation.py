@@ -108,9 +108,7 @@ class Evaluations:
             self._collect()
             if self._waiting and time.monotonic() - told > 10:
                 told = time.monotonic()
-                self._say(
-                    f"training has ended; {len(self._waiting)} evaluations are still being played (Ctrl-C: later)"
-                )
+                self._say(f"training has ended; evaluations left to play: {len(self._waiting)} (Ctrl-C: later)")
             time.sleep(0.05)
 
     def facts(self) -> dict[str, Any]:

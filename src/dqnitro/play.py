@@ -20,6 +20,7 @@ from dqnitro.envs.base import EnvSpec
 from dqnitro.envs.names import check_trust
 from dqnitro.errors import CheckpointError, ConfigError
 from dqnitro.scoring import (
+    EPSILON,
     IDLE_FRAMES,
     NOT_IDLE,
     Bounds,
@@ -36,7 +37,6 @@ from dqnitro.scoring import (
 from dqnitro.seeds.folder import is_seeds
 from dqnitro.store.run_folder import BEST, LAST
 
-EPSILON = 0.01  # the chance of a random action, unless the caller says otherwise
 VIDEO_FRAMES = 18_000  # a video shows at most five minutes of play
 
 

@@ -23,6 +23,7 @@ from dqnitro.learn.learner import build_network, head_spec
 from dqnitro.requirements import on_gpu
 from dqnitro.store import checkpoint
 
+EPSILON = 0.01  # the chance of a random action, unless the caller says otherwise
 FRESH_SEED = 0x5EED  # so that `play` does not repeat games of the training
 # A game is truncated after this many frames without a reward: two minutes of play in which nothing happens, such as
 # that of an agent which never serves. ALE's own limit, 108,000 frames in all, holds as well.

@@ -199,7 +199,8 @@ def ended_line(job: Job, code: int | None) -> str:
     fresh = f", {run.fresh['mean']:,.1f} over {len(run.fresh['scores'])} fresh games" if run.fresh else ""
     score = "no game" if run.training is None else f"score {run.training:,.1f}"
     wall_s = run.facts["wall_s"] or 0.0
-    why = "" if not code else f"; {last_words(job.folder.log(job.seed))}"
+    words = last_words(job.folder.log(job.seed)) if code else ""
+    why = f"; {words}" if words else ""
     return f"{_name(job)}: {run.facts['state']}, {score}{fresh}, {millions(run.frames)} frames, {duration(wall_s)}{why}"
 
 

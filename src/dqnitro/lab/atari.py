@@ -25,6 +25,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.lab.points import score_points
 from dqnitro.lab.store import header
 from dqnitro.planning import Wish, planned
+from dqnitro.scoring import EPSILON
 from dqnitro.seeds.allocation import Share, find_room, share
 from dqnitro.seeds.folder import SeedsFolder, is_seeds
 from dqnitro.seeds.summary import seed_facts
@@ -297,7 +298,7 @@ def make_result(
     rules = {
         which: protocol.of(config, f"{which} games", n, epsilon, backend).to_dict()
         for which, n, epsilon, backend in (
-            ("fresh", asked.fresh_games, 0.01, asked.fresh_envs), ("training", 100, config.epsilon_end, config.envs),
+            ("fresh", asked.fresh_games, EPSILON, asked.fresh_envs), ("training", 100, config.epsilon_end, config.envs),
         )
     }  # fmt: skip
     name = next((name for name, games in SETS.items() if list(games) == list(asked.games)), ",".join(asked.games))

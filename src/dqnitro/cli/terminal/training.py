@@ -47,7 +47,8 @@ def afterwards(
     """
     from dqnitro import protocol
     from dqnitro.cli.terminal.progress import Progress
-    from dqnitro.play import EPSILON, score
+    from dqnitro.play import score
+    from dqnitro.scoring import EPSILON
     from dqnitro.store.run_folder import RunFolder
 
     facts: dict[str, Any] = {}
