@@ -138,11 +138,13 @@ def test_random_instructions_are_equal(seed):
 # ---- files and threads
 
 
+PATH = program._path
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A cache folder of its own, programs of a process that has none yet, and a ROM that is quick to translate."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    """A folder for programs, and a process that has none yet."""
+    monkeypatch.setattr(program, "_path", lambda name: tmp_path / f"dqnitro-program-{name}.bin")
     monkeypatch.setattr(program, "_PROGRAMS", program.Programs())
     code_cache.say_once.cache_clear()
     return tmp_path
@@ -197,7 +199,10 @@ def test_without_a_folder_a_program_lives_in_memory(folder, monkeypatch, capsys)
     def no_folder(function):
         raise RuntimeError("no locator")
 
+    monkeypatch.setattr(program, "_path", PATH)
+    assert PATH("some") is not None
     monkeypatch.setattr(program, "FunctionCache", no_folder)
+    assert PATH("some") is None
     assert asked(small()) == asked(small(), setting="1") != 0
     assert files(folder) == []
 
@@ -240,7 +245,7 @@ def test_consoles_get_a_program_when_they_have_played_much(folder, monkeypatch):
     program.Request(rom, also, setting=program.WAIT)  # asks for the same while it is made
     for thread in threading.enumerate():
         if thread.name == "translate-small":
-            thread.join(60)
+            thread.join(600)
     assert prop[P_PROGRAM] == also[P_PROGRAM] != 0
 
 

@@ -22,7 +22,7 @@ import llvmlite
 import numba
 import numpy as np
 
-from ..chips.layout import P_PROGRAM
+from ..chips.layout import P_PROGRAM, S_LATCH
 from ..console import Console
 from ..games import game_table, roms
 from ..vec import AtariVec
@@ -34,10 +34,12 @@ GAMES = (
 ENVS = 8
 
 
-def _turns(rounds: int, *plays: Callable[[], None]) -> list[list[float]]:
-    """CPU seconds of each, in turns."""
+def _turns(rounds: int, *plays: Callable[[], None], before: Callable[[], None] | None = None) -> list[list[float]]:
+    """CPU seconds of each, in turns; `before` each round, something that does not count."""
     spent: list[list[float]] = [[] for _ in plays]
     for _ in range(rounds):
+        if before is not None:
+            before()
         for play, times in zip(plays, spent, strict=True):
             began = time.process_time()
             play()
@@ -90,8 +92,16 @@ def measure(game: str, rounds: int, steps: int) -> dict[str, Any]:
 
         return play
 
+    def new_games() -> None:  # one that has ended plays no frames
+        for console in consoles:
+            console.reset()
+
     seen = _turns(rounds, *(stepping(env) for env in environments))
-    blind = _turns(rounds, *(unseen(console) for console in consoles))
+    states = [env.get_state() for env in environments]
+    for state in states:
+        state["state"][:, S_LATCH] = 0  # the last byte on the bus: only the reference keeps it
+    differ = [key for key in states[0] if not np.array_equal(states[0][key], states[1][key])]
+    blind = _turns(rounds, *(unseen(console) for console in consoles), before=new_games)
     for env in environments:
         env.close()
     return {
@@ -102,6 +112,7 @@ def measure(game: str, rounds: int, steps: int) -> dict[str, Any]:
         "frame_us": [round(1e6 * statistics.median(times) / steps / 4 / ENVS, 1) for times in blind],
         "step_rounds": [round(a / b, 3) for a, b in zip(*seen, strict=True)],
         "start_cpu_s": round(start, 2),
+        "states_differ_in": differ,  # after all steps
     }
 
 
@@ -123,7 +134,8 @@ def main() -> None:
     for game in chosen.games:
         rows.append(measure(game, chosen.rounds, chosen.steps))
         row = rows[-1]
-        print(f"{row['game']:16} step {row['step']:.2f}x  frame without picture {row['frame']:.2f}x", flush=True)
+        wrong = f"  DIFFERENT: {', '.join(row['states_differ_in'])}" if row["states_differ_in"] else ""
+        print(f"{row['game']:16} step {row['step']:.2f}x  frame without picture {row['frame']:.2f}x{wrong}", flush=True)
     means = {kind: round(statistics.geometric_mean(row[kind] for row in rows), 3) for kind in ("step", "frame")}
     print(f"geometric mean   step {means['step']:.2f}x  frame without picture {means['frame']:.2f}x")
     if chosen.out is not None:
