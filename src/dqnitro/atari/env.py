@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from gymnasium.utils import seeding
 
 from .console import Console
 from .games import game_table
@@ -72,7 +73,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         info: dict[str, Any] = {}
         if seed is not None:
             mine, consoles = np.random.SeedSequence(seed).generate_state(2)
-            self._np_random, self._np_random_seed = gymnasium.utils.seeding.np_random(int(mine))
+            self._np_random, self._np_random_seed = seeding.np_random(int(mine))
             self._console = self._switched_on(int(consoles.astype(np.int32)))
             info = {"seeds": (mine, consoles)}
         self._console.reset()
