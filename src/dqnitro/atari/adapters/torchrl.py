@@ -36,17 +36,15 @@ class TorchRLAtari(EnvBase):
         super().__init__(device=torch.device("cpu"), batch_size=torch.Size([num_envs]))
         self.vec = AtariVec(game, num_envs, **options)
         self._next_seed = seed
-        batch, each = torch.Size([num_envs]), torch.Size([num_envs, 1])
-        shape = torch.Size([num_envs, *(self.vec.single_observation_space.shape or ())])
+        one, column = torch.Size([num_envs]), torch.Size([num_envs, 1])
+        stacks = torch.Size([num_envs, *(self.vec.single_observation_space.shape or ())])
         n_actions = len(self.vec.game.actions) if not options.get("full_action_space") else 18
         self.observation_spec = Composite(
-            pixels=Bounded(0, 255, shape=shape, dtype=torch.uint8), lives=_whole(num_envs), shape=batch
+            pixels=Bounded(0, 255, shape=stacks, dtype=torch.uint8), lives=Unbounded(one, dtype=torch.int64), shape=one
         )
-        self.action_spec = Categorical(n_actions, shape=batch, dtype=torch.int64)
-        self.reward_spec = Unbounded(shape=each, dtype=torch.float32)
-        self.full_done_spec = Composite(
-            {name: Binary(1, shape=each, dtype=torch.bool) for name in ENDS}, shape=batch
-        )
+        self.action_spec = Categorical(n_actions, shape=one, dtype=torch.int64)
+        self.reward_spec = Unbounded(column, dtype=torch.float32)
+        self.full_done_spec = Composite({name: Binary(1, shape=column, dtype=torch.bool) for name in ENDS}, shape=one)
 
     def _reset(self, tensordict: TensorDictBase | None = None, **kwargs: Any) -> TensorDictBase:
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -74,7 +72,3 @@ class TorchRLAtari(EnvBase):
     def close(self, **kwargs: Any) -> None:
         self.vec.close()
         super().close(**kwargs)
-
-
-def _whole(n: int) -> Unbounded:
-    return Unbounded(shape=torch.Size([n]), dtype=torch.int64)
