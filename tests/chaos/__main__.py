@@ -21,6 +21,7 @@ import argparse
 import json
 import pathlib
 import random
+import shlex
 import sys
 import tempfile
 import time
@@ -197,7 +198,8 @@ def main() -> int:
 
         def keep(result: dict[str, Any]) -> None:
             if args.out:
-                save(args.out, header("chaos", "corridor", seed=args.seed, protocol=PROTOCOL) | result)
+                words = {"command": shlex.join(["python", "-m", "chaos", *sys.argv[1:]])}
+                save(args.out, header("chaos", "corridor", seed=args.seed, protocol=PROTOCOL) | words | result)
 
         kinds, place = chosen(args), pathlib.Path(root)
         if args.jobs > 1:

@@ -1,5 +1,5 @@
 """What grows over time: memory, descriptors, threads and disk, in a process that resumes again and again, and in one
-that trains without end. `--drift-minutes 60` watches each for an hour; the usual form takes three minutes.
+that trains without end. `--drift-minutes 60` watches each for an hour; the usual form takes two minutes.
 
 Memory is judged by its slope, because an allocator keeps what it once had. The others may not grow at all.
 """
