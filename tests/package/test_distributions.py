@@ -41,7 +41,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, pathl
         folder / "tree",
         ignore=lambda at, names: {*local(at, names), *(OUTPUT if pathlib.Path(at) == ROOT else ())},
     )
-    for name in (".github", ".dockerignore"):
+    for name in (".github", ".dockerignore", ".gitignore"):
         if (there := ROOT / name).is_dir():
             shutil.copytree(there, folder / "tree" / name)
         else:
@@ -67,7 +67,7 @@ def test_the_source_distribution_has_every_file_of_the_repository(files):
     there = tree(source)
     missing = {n for n in tree(ROOT) - there if not n.startswith((".", "profile-"))}
     assert not missing and {"tests/package/test_distributions.py", "Makefile", "constraints.txt"} <= there
-    assert (source / ".github" / "workflows" / "ci.yml").exists()
+    assert all((source / name).exists() for name in (".github/workflows/ci.yml", ".dockerignore", ".gitignore"))
 
 
 def test_the_wheel_has_the_package_with_its_data_and_nothing_else(files):
