@@ -199,6 +199,13 @@ def test_a_damaged_file_is_made_again(folder, monkeypatch, capsys, damage):
     assert path.read_bytes()[:8] == whole[:8] and len(path.read_bytes()) == len(whole)
 
 
+def test_what_another_process_has_made_meanwhile_is_loaded(folder, monkeypatch):
+    asked(small())
+    (path,) = files(folder)
+    monkeypatch.setattr(program, "make", lambda rom: 1 / 0)
+    assert program._made(small(), path, child=False).address != 0
+
+
 def test_without_a_folder_a_program_lives_in_memory(folder, monkeypatch, capsys):
     def no_folder(function):
         raise RuntimeError("no locator")
