@@ -30,6 +30,7 @@ EXPECTED = {
     "console": [("1 thread", "2.10×"), ("2 threads", "2.10×"), ("faster", "6 of 6")],
     "exact": [("equal", "2 of 3"), ("compared", "900")],
     "chaos": [("faults", "200"), ("cost something", "1")],
+    "atari": [("median", "0.90"), ("interquartile mean", "0.90"), ("above human", "1 of 2")],
     "trial": [("settings", "8"), ("highest at the end", "-7")],
 }
 

@@ -16,7 +16,7 @@ from .memory_map import A12, A13, BANK_OFFSET, BANK_SIZE, E0_FIXED, SLICE_OFFSET
 STEP, REST = 0, 1  # what a program returns: execute the instruction at PC, or play the rest of the frame
 T_PROGRAM, T_ENTRIES, T_REPLAY, T_SIZE = range(4)  # numbers of a program's table
 # Instructions that the reference may execute in a frame; a program that needs more is interpreted for the rest of it.
-MOST_STEPS = 1500
+MOST_STEPS = 200
 
 
 @compiled

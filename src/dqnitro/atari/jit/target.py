@@ -193,7 +193,7 @@ def _call_program_typed(
 
 def unit_address(name: str) -> int:
     """Where the machine code of a unit begins."""
-    return int(next(code.address for code in _UNITS if code.__name__ == name))  # type: ignore[arg-type]
+    return next(code.address for code in _UNITS if code.__name__ == name)  # type: ignore[return-value]
 
 
 def stamp(path: Path) -> str:

@@ -30,6 +30,7 @@ from ..chips.cpu_run import T_ENTRIES, T_PROGRAM, T_REPLAY, T_SIZE
 from ..chips.layout import *
 from ..games.roms import Rom
 from ..jit import code_cache
+from ..jit.parallel_compile import locked
 from ..jit.target import TRANSLATES, stamp, unit_address
 from .discover import MOST_INSTRUCTIONS, discover
 from .instructions import Translator
@@ -177,6 +178,19 @@ def _save(path: Path | None, content: bytes) -> None:
         code_cache.say_once(f"dqnitro: cannot keep translated games in {path.parent} ({error.strerror})")
 
 
+def _made(rom: Rom, path: Path | None, child: bool) -> Program:
+    """Make a program and keep it; of processes that play the same game, one does it and the others wait for it."""
+    if path is None:
+        return Program(*make(rom))
+    with locked(path.parent, lambda: None):
+        program = _load(path)
+        if program is None:
+            content = made_by_child(rom) if child else packed(*make(rom))
+            program = unpacked(content)
+            _save(path, content)
+        return program
+
+
 # ---- in this process
 
 
@@ -223,9 +237,7 @@ class Programs:
         )
         program = None
         try:
-            content = made_by_child(rom) if child else packed(*make(rom))
-            program = unpacked(content)
-            _save(_path(name), content)
+            program = _made(rom, _path(name), child)
             what = f"dqnitro: translated {rom.name or 'the ROM'} in {time.perf_counter() - began:.1f} s"
         except Exception as error:  # it plays on, interpreted
             what = f"dqnitro: cannot translate {rom.name or 'this ROM'} ({error!r}): it stays interpreted"
