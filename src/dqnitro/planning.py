@@ -11,8 +11,8 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.envs import atari_game, env_kind
 from dqnitro.ladder import fitted
-from dqnitro.learn import own_pieces
-from dqnitro.requirements import UNORDERED, check_runner, on_gpu
+from dqnitro.learn import fixed_order, own_pieces
+from dqnitro.requirements import check_runner
 
 # About how long an update takes on a core, for planning with minutes. Small networks: results/cartpole-90s.json. The
 # Nature network lies between 3 ms (results/pong-2-cores.json) and 25 ms (the textbook in results/ladder-2-cores.json).
@@ -47,27 +47,13 @@ def planned(wish: Wish) -> Planned:
     budget = budget_steps(config)
     if wish.recipe == "auto" and atari_game(wish.env_id) is None:
         config = budgeted(config, wish.changes, budget)
-    config, rungs, left_out = ordered(config, plan.climbed(without, also), also)
+    config, rungs, left_out = fixed_order.fitted(config, plan.climbed(without, also), also)
     config, rungs, why = fitted(config, rungs)
     config, rungs = own_pieces.fitted(config, rungs)
+    fixed_order.check(config)
     check_runner(config)
     own_pieces.check_runner(config)
     return Planned(config, rungs, tuple(text for text in (left_out, why, never_learns(config, budget)) if text))
-
-
-def ordered(
-    config: Config, rungs: tuple[str, ...], asked: Sequence[str] = ()
-) -> tuple[Config, tuple[str, ...], str | None]:
-    """Leave out the rungs of a recipe that cannot be deterministic on a GPU, where that is asked for.
-
-    Those that were asked for by name stay, and are refused (`check_deterministic`).
-    """
-    out = {u.name for u in UNORDERED} & set(config.wrappers) - set(asked) if config.deterministic else set()
-    if not out or not on_gpu(config):
-        return config, rungs, None
-    kept = tuple(name for name in config.wrappers if name not in out)
-    text = f"deterministic: without {' and '.join(sorted(out))}, which repeat only up to rounding on a GPU"
-    return config.replace(wrappers=kept), tuple(name for name in rungs if name not in out), text
 
 
 def budgeted(config: Config, given: Mapping[str, Any], budget: float) -> Config:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from dqnitro.common.host import cpu_flags, usable_cores
 from dqnitro.config import Config
@@ -149,38 +148,8 @@ def runner_needs(runner: str, c: Config) -> str | None:
     return first_reason(*needs.get(runner, ()))(c)
 
 
-class Unordered(NamedTuple):
-    """Something that adds numbers in no fixed order on a GPU."""
-
-    name: str
-    is_in: Callable[[Config], bool]
-    why: str
-    hint: str
-
-
-UNORDERED = (
-    Unordered("own-kernels", lambda c: "own-kernels" in c.wrappers, "its kernels add gradients in no fixed order",
-              "--without own-kernels"),
-    Unordered("compile", lambda c: "compile" in c.wrappers, "every process measures anew which kernels are fastest",
-              "--without compile"),
-    Unordered("network impala", lambda c: c.network == "impala", "the gradient of its pooling adds in no fixed order",
-              "--network nature"),
-    Unordered("prioritized", lambda c: c.prioritized and c.runner in ("device", "hybrid"),
-              "torch's cumulative sum on a GPU adds in no fixed order", "leave it out, or use --runner inline"),
-)  # fmt: skip
-
-
-def check_deterministic(c: Config) -> None:
-    """Refuse what cannot be repeated bit for bit on a GPU, where that was asked for."""
-    if c.deterministic and on_gpu(c):
-        for found in UNORDERED:
-            if found.is_in(c):
-                raise ConfigError(f"{found.name} cannot be deterministic on a GPU: {found.why}", found.hint)
-
-
 def check_runner(c: Config) -> None:
     """Refuse a runner where it cannot run, before anything is built."""
-    check_deterministic(c)
     why = runner_needs(c.runner, c) if c.runner in ("device", "hybrid") else None
     if why is None and c.runner in ("processes", "cluster"):  # with one core `processes` gains nothing, but it runs
         why = needs_posix(c)

@@ -31,9 +31,9 @@ from dqnitro.errors import (
 )
 from dqnitro.evaluation import Evaluations, NoEvaluations, make_evaluations
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
+from dqnitro.learn.fixed_order import fixed_order
 from dqnitro.requirements import check_runner
 from dqnitro.run import make_run
-from dqnitro.run.fixed_order import fixed_order
 from dqnitro.store import checkpoint
 from dqnitro.store.run_folder import LAST, RunFolder
 from dqnitro.store.saved_record import check_record

@@ -73,6 +73,7 @@ class Transform:
     reads_ring: bool = False  # its update needs the replay of the runners device and hybrid
     graph_holds_optimizer: bool = False  # the optimiser's step counter is where a CUDA graph can count
     start_up: str = ""  # what takes long before the first step
+    unordered: str = ""  # why a run on a GPU repeats with it only up to rounding
     needs: Callable[[Config], str | None] = lambda _: None  # why it does not support the settings of a config, or None
     builds_on: tuple[str, ...] = ()  # transforms that have to be there as well
     instead: str = ""  # the transform to use where this one does not fit
@@ -361,6 +362,7 @@ def one_pass_acting(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform(
     "compile", excludes=("written-out", "side-by-side", "split-network", "one-pass-acting"), compiles=True,
+    unordered="every process measures again which kernels are fastest",
     start_up="compiling the update step: some tens of seconds, once",
 )  # fmt: skip
 def compiled(parts: UpdateParts, device: str) -> UpdateParts:
@@ -416,6 +418,7 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
     excludes=("torchscript", "float16", "compile", "cuda-graphs"),
     needs=own_kernels_need, builds_on=("bfloat16",), instead="compile",
     start_up="compiling the kernels of the update, if they are new to this machine: half a minute",
+    unordered="its kernels add gradients in no fixed order",
 )  # fmt: skip
 def own_kernels(parts: UpdateParts, device: str) -> UpdateParts:
     """Passes, gradients and optimiser as kernels of our own (`gpu.fused_update`), which read the ring on the GPU.

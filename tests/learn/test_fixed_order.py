@@ -9,11 +9,10 @@ import os
 import pytest
 import torch
 
-from dqnitro import planning, requirements
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
-from dqnitro.run import fixed_order as module
-from dqnitro.run.fixed_order import WORKSPACE, fixed_order
+from dqnitro.learn import fixed_order as module
+from dqnitro.learn.fixed_order import WORKSPACE, fixed_order
 
 ON = Config(deterministic=True, device="cuda", runner="hybrid", envs="console", wrappers=("no-grad", "fused-adam"))
 
@@ -29,26 +28,26 @@ ON = Config(deterministic=True, device="cuda", runner="hybrid", envs="console", 
 )
 def test_what_has_no_fixed_order_is_refused_in_one_line(changes, said):
     with pytest.raises(ConfigError, match=said) as refused:
-        requirements.check_deterministic(ON.replace(**changes))
+        module.check(ON.replace(**changes))
     assert "hint: " in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_on_a_cpu_everything_is_taken():
     on_cpu = {"device": "cpu", "runner": "inline", "network": "impala", "prioritized": True}
-    requirements.check_deterministic(ON.replace(**on_cpu))
-    requirements.check_deterministic(ON)
+    module.check(ON.replace(**on_cpu))
+    module.check(ON)
     with fixed_order(ON.replace(**on_cpu)):
         assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_a_recipe_leaves_out_what_cannot_be_deterministic_and_says_so():
     fast = ON.replace(wrappers=("no-grad", "fused-adam", "bfloat16", "own-kernels"))
-    config, rungs, said = planning.ordered(fast, ("bfloat16", "own-kernels"))
+    config, rungs, said = module.fitted(fast, ("bfloat16", "own-kernels"))
     assert config.wrappers == ("no-grad", "fused-adam", "bfloat16") and rungs == ("bfloat16",)
     assert said == "deterministic: without own-kernels, which repeat only up to rounding on a GPU"
-    assert planning.ordered(fast, ("own-kernels",), asked=("own-kernels",)) == (fast, ("own-kernels",), None)
+    assert module.fitted(fast, ("own-kernels",), asked=("own-kernels",)) == (fast, ("own-kernels",), None)
     plain = fast.replace(deterministic=False)
-    assert planning.ordered(plain, ("own-kernels",)) == (plain, ("own-kernels",), None)
+    assert module.fitted(plain, ("own-kernels",)) == (plain, ("own-kernels",), None)
 
 
 @pytest.fixture
