@@ -111,7 +111,7 @@ def test_a_helper_compiles_into_the_cache_in_another_process(tmp_path, monkeypat
     assert helper.compile("no such part") is None
     assert "no such part" in helper.end() and helper.process.returncode
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbc")}
-    assert kept == {"cpu_predecode.decode_image", "cpu_predecode.fuse"}, (
+    assert kept == {"cpu_predecode.decode_image", "cpu_predecode.fuse", "trace.explore"}, (
         "what others call, and nothing of what these call"
     )
 

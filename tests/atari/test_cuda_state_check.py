@@ -45,6 +45,13 @@ def test_a_state_that_was_played_is_taken(played):
     assert consoles(played["state"], N).shape == (N, layout.S_SIZE)
 
 
+def test_a_start_that_pressed_fire_and_waits_for_nothing_is_taken(played):
+    """FIRE takes the place of a no-op, also where there is none to take (`start_in_steps.after_lead`)."""
+    state = copy(played)
+    state["starts"][1, phases.T_NOOPS] = -1
+    check_values(state, N, ROM_BYTES, STACK)
+
+
 def test_lanes_without_a_console_are_not_looked_at(played):
     state = copy(played)
     state["state"][0, :, N:] = 2**31 - 1

@@ -132,7 +132,7 @@ def test_what_a_gpu_does_not_do_is_refused_before_anything_is_compiled(gpu):
     with pytest.raises(NotImplementedError, match="no batches of 2 out of 4") as e:
         AtariVec("pong", 4, device="cuda", batch_size=2)
     assert "device='cpu'" in one_line(e)
-    with pytest.raises(ValueError, match="not there in the same step") as e:
+    with pytest.raises(ValueError, match="resets_aside cannot be used with autoreset_mode SAME_STEP") as e:
         AtariVec("pong", 4, device="cuda", autoreset_mode="SameStep", resets_aside=True)  # type: ignore[call-arg]
     one_line(e)
 
@@ -332,24 +332,26 @@ def test_wrong_actions_from_the_host_are_refused():
         vec.step(np.array([0, 0, 0]))
 
 
-def test_a_state_of_other_environments_is_refused():
+def test_a_state_of_other_environments_is_refused(monkeypatch):
+    monkeypatch.setattr(vec_cuda, "check_values", lambda *_: None)  # tests/atari/test_cuda_state_check.py
     vec = bare()
-    vec._tensors |= {k: torch.zeros(3, 2) for k in vec_cuda.KEPT} | {"options": torch.arange(4)}
+    vec._tensors |= {k: torch.zeros(3, 2) for k in (*vec_cuda.KEPT, "rom")} | {"options": torch.arange(12)}
     state = vec.get_state()
     vec.set_state({**state, "obs": np.ones((3, 2), np.float32)})
     assert vec.obs.tolist() == [[1, 1]] * 3
     with pytest.raises(ValueError, match="arguments it was saved with"):
-        vec.set_state({**state, "options": np.zeros(4)})
+        vec.set_state({**state, "options": np.zeros(12)})
     with pytest.raises(ValueError, match="is num_envs the same"):
         vec.set_state({**state, "ram": np.zeros((4, 2))})
 
 
-def test_a_state_of_an_older_version_has_no_starts_in_it():
+def test_a_state_of_an_older_version_has_no_starts_in_it(monkeypatch):
     """There a console that was to begin a game waited for it; here it plays the first frame of the start."""
+    monkeypatch.setattr(vec_cuda, "check_values", lambda *_: None)  # tests/atari/test_cuda_state_check.py
     vec = bare()
     shape = {"away": (3,), "starts": (3, T_SIZE)}
-    vec._tensors |= {k: torch.zeros(shape.get(k, (3, 2)), dtype=torch.int64) for k in vec_cuda.KEPT}
-    vec._tensors["options"] = torch.arange(4)
+    vec._tensors |= {k: torch.zeros(shape.get(k, (3, 2)), dtype=torch.int64) for k in (*vec_cuda.KEPT, "rom")}
+    vec._tensors["options"] = torch.arange(12)
     state = vec.get_state()
     del state["starts"]
     vec.set_state({**state, "away": np.array([0, 1, 3])})

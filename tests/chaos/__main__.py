@@ -29,11 +29,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from chaos import damage, drift, gpu_runners, inputs, live, saves
+from chaos import damage, drift, gpu_models, gpu_runners, inputs, live, saves
 from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans
 from dqnitro.common.files import write_json
 from dqnitro.lab.store import header, save
 
+gpu_models.register()
 KINDS: list[Kind] = [
     *live.KINDS, *gpu_runners.KINDS, *damage.KINDS, *saves.KINDS, *inputs.KINDS, *drift.KINDS
 ]  # fmt: skip

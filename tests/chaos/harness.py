@@ -31,7 +31,6 @@ import numpy as np
 import psutil
 
 import fakes_envs
-from chaos import gpu_models
 from dqnitro.config import Config
 from dqnitro.session import resume, train
 
@@ -65,7 +64,6 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "device": {**_IMAGES, "env_id": "pong", "envs": "wrappers", "runner": "device"},
 }  # fmt: skip
-gpu_models.register()
 
 
 @dataclass

@@ -30,6 +30,8 @@ RUN = [
     (r"dqnitro train .*(--seeds|runs/pong-auto-s1-8)", "tests/commands/test_seeds_command.py"),
     (r"dqnitro train .*--resume", "tests/commands/test_cli.py::test_train_then_runs_then_play_then_resume"),
     (r"dqnitro train .*all-on-gpu", OTHER + "it needs two GPUs or one with room for all; `make test-gpu`"),
+    (r"dqnitro train .*--runner device", OTHER + "it needs an NVIDIA GPU; tests/gpu/test_device_runner.py"),
+    (r"dqnitro atari", "tests/lab/test_atari.py"),
     (r"dqnitro train .*processes", "tests/contract/test_runners_contract.py"),
     (r"dqnitro train( |$)", LONG + "its plan is made here; tests/commands/test_cli.py has small runs"),
     (r"dqnitro play", "tests/commands/test_cli.py::test_train_then_runs_then_play_then_resume"),
@@ -53,7 +55,7 @@ RUN = [
     (r"make (pong|setup|test|lint)( |$)", LONG + "makes an environment; CI runs it (.github/workflows/ci.yml)"),
     (r"make test-gpu", OTHER + "it needs an NVIDIA GPU"),
     (r"make test-cluster", LONG + "a Ray cluster of three nodes, some minutes"),
-    (r"make chaos", "tests/chaos/test_chaos.py"),
+    (r"make chaos|(PYTHONPATH=\S+ )?python -m chaos", "tests/chaos/test_chaos.py"),
     (r"make docs", LONG + "builds the whole site; CI runs it; tests/package/test_site.py reads its parts"),
     (r"\.venv/bin/python -m pytest", LONG + "tests inside a test"),
     (r"\.venv/bin/dqnitro train", LONG + "in an environment of its own; CI runs it with the wheel"),
@@ -120,7 +122,11 @@ def test_the_command_is_understood(command, monkeypatch):
         main(words(command))
 
 
-TRAIN = [c for c in OURS if words(c)[0] == "train" and not re.search(r"--(seeds|resume|on|device)|all-on-gpu", c)]
+TRAIN = [
+    c
+    for c in OURS
+    if words(c)[0] == "train" and not re.search(r"--(seeds|resume|on|device|runner device)|all-on-gpu", c)
+]
 TRAIN = [c for c in TRAIN if len(words(c)) > 1 and not words(c)[1].startswith("-") and not c.startswith(THE_READERS)]
 
 

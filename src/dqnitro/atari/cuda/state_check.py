@@ -38,7 +38,7 @@ def _starts_bounds() -> dict[int, tuple[int, int]]:
     t = phases
     return {
         t.T_PHASE: (t.PLAYING, t.NOOPS), t.T_COUNT: (0, 1 << 20), t.T_SELECT: (-1, 1 << 10), t.T_ACTIONS: (0, 1 << 20),
-        t.T_DREW: (0, 1), t.T_NOOPS: (0, 1 << 20), t.T_LINE: (0, 255), t.T_OPTION: (-1, LAST_OPTION + 1),
+        t.T_DREW: (0, 1), t.T_NOOPS: (-1, 1 << 20), t.T_LINE: (0, 255), t.T_OPTION: (-1, LAST_OPTION + 1),
         t.T_LEFT: (0, MOST_INSTRUCTIONS), t.T_SLICE: (0, t.LONGEST_SLICE),
     }  # fmt: skip
 

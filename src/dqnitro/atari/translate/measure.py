@@ -140,7 +140,7 @@ def main() -> None:
     print(f"geometric mean   step {means['step']:.2f}x  frame without picture {means['frame']:.2f}x")
     if chosen.out is not None:
         result = {
-            "what": "translated against interpreted",
+            "title": "Translated games against interpreted ones",
             "protocol": f"CPU time, in turns, {chosen.rounds} rounds of {chosen.steps} steps, {ENVS} consoles, one "
             "thread; "
             "medians of interpreted over translated; other programs ran beside it: ratios only",
