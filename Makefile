@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 MINUTES ?= 0
-# Workers for the tests: every one loads torch, so more than the cores there are only costs memory.
-JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Workers for the tests: one more than there are cores, because some tests wait for processes. Every one loads torch.
+JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
 .PHONY: setup pong test test-gpu test-cluster chaos docs lint clean
 
