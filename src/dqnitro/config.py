@@ -158,7 +158,7 @@ class Config:
     log_every_s: float = _doc(1.0, "seconds between lines of metrics.jsonl")
     eval_every_steps: int = _doc(
         0,
-        "score the agent over fresh games every so many steps, in another process; the run stays the same (0: off)",
+        "score the agent over fresh games every this many steps, in another process; the run stays the same (0: off)",
     )
     games_per_eval: int = _doc(30, "fresh games of such an evaluation")
     eval_epsilon: float = _doc(0.01, "probability of a random action in those games")

@@ -80,7 +80,7 @@ CLASSIC_ON_DEVICE: dict[str, Any] = {
     "replay_capacity": 2_097_152,
     "epsilon_decay_steps": 4_000_000,
 }
-LARGE_GPU_GIB = 32.0  # CLASSIC_ON_DEVICE takes 20 GiB
+LARGE_GPU_GIB = 32.0  # CLASSIC_ON_DEVICE keeps some 15 GiB of frames and consoles, and updates need room as well
 CLASSIC_ON_SMALL_DEVICE: dict[str, Any] = {
     "n_envs": 1024,
     "batch_size": 128,
@@ -121,6 +121,7 @@ STRONG_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloa
 ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloat16", "compile", "own-kernels")
 FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "one-pass-acting")
 LARGE_LAYER_RUNGS = ("split-network",)  # with few cores and the hidden layer of the Nature network
+GPU_RUNNERS = ("device", "hybrid")
 MANY_CORES = 8  # with at least this many cores the CPU can keep up with the GPU learner, so use the hybrid runner
 
 
@@ -149,7 +150,7 @@ class Here:
     gpu: str | None = None  # name of the GPU
     no_console: str | None = None  # why the console cannot run on that GPU, or None if it can
     gpu_gib: float = math.inf  # its memory
-    runner: str | None = None  # the runner that the user asks for
+    runner: str | None = None  # one of GPU_RUNNERS that the user asks for
 
 
 def this_machine() -> Here:
@@ -309,7 +310,7 @@ def choose_runner(here: Here) -> tuple[str, str]:
     """The runner that `auto` uses for Atari games on such a machine, and why."""
     if here.gpu is None:
         return "inline", "there is no GPU that torch can use, so one process plays and learns"
-    if here.runner in ("device", "hybrid"):
+    if here.runner in GPU_RUNNERS:
         return here.runner, f"runner {here.runner} was asked for"
     cores = f"{here.cores} core{'s' if here.cores > 1 else ''}"
     if here.cores >= MANY_CORES:
@@ -363,10 +364,10 @@ def plan(name: str, env_id: str, device: str | None = None, runner: str | None =
     the GPU and the runner that they would choose.
     """
     for_machine = {"auto": _auto, "classic": classic_plan, "strong": _strong}
-    if name in for_machine and (here := this_machine()).gpu is not None:
+    if name in for_machine and (device == "cpu" or runner in GPU_RUNNERS) and (here := this_machine()).gpu is not None:
         if device == "cpu":
             return for_machine[name](env_id, replace(here, gpu=None))
-        if runner in ("device", "hybrid") and runner != choose_runner(here)[0]:
+        if runner != choose_runner(here)[0]:
             return for_machine[name](env_id, replace(here, runner=runner))
     made = untuned(name, env_id)
     found = tuned.find(name, env_id)

@@ -13,8 +13,8 @@ from dqnitro.config import Config
 from dqnitro.envs.bookkeeping import episode_seed
 from dqnitro.envs.generic import find_spec, layout_of, make_gym_env
 
-# An environment without a time limit is played at random for so many games, but no longer than so many steps: enough to
-# tell ten steps from a thousand. The seconds count for environments whose steps are slow.
+# An environment without a time limit is played at random for this many games, but no longer than this many steps:
+# enough to tell ten steps from a thousand. The seconds count for environments whose steps are slow.
 PROBE_GAMES = 10
 PROBE_STEPS = 2_000
 PROBE_S = 2.0

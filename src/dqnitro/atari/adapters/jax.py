@@ -1,6 +1,6 @@
 """JAX: observations as JAX arrays by DLPack, without a copy where JAX takes the memory as it is.
 
-An array of `AtariVec` is never written again while somebody holds it, and a JAX array made from it holds it: so what
+An array of `AtariVec` is never written again while anything holds it, and a JAX array made from it holds it: so what
 JAX sees does not change, as JAX requires. Actions may be JAX arrays. The environment itself is not traced: call `step`
 between two compiled functions, not inside of one.
 """

@@ -1,6 +1,6 @@
 """Stable-Baselines3: `AtariVec` as its `VecEnv`.
 
-Stable-Baselines3 expects that a game which ends begins anew in the same step, with the last observation in the info;
+Stable-Baselines3 expects that a game which ends starts again in the same step, with the last observation in the info;
 so the consoles run in Gymnasium's same-step mode. Its image policies take stacks as channels, channels first: the
 observation is (frames, height, width), and no `VecFrameStack` or `VecTransposeImage` is needed.
 """
@@ -78,7 +78,7 @@ class Sb3AtariVec(VecEnv):
     def env_method(
         self, method_name: str, *args: Any, indices: int | Iterable[int] | None = None, **kwargs: Any
     ) -> list[Any]:
-        raise NotImplementedError("the consoles of an AtariVec are no objects of their own. hint: use `.vec`")
+        raise NotImplementedError("the consoles of an AtariVec are not objects of their own. hint: use `.vec`")
 
     def env_is_wrapped(self, wrapper_class: type, indices: int | Iterable[int] | None = None) -> list[bool]:
         return [False] * len(self._numbers(indices))

@@ -1,6 +1,6 @@
 """TorchRL: `AtariVec` as a batched `EnvBase`, with tensordicts in and out.
 
-TorchRL itself says when a game begins anew: it calls `reset` with the mask of those that ended. The consoles would do
+TorchRL itself says when a game starts again: it calls `reset` with the mask of those that ended. The consoles would do
 so by themselves in their next step, and a masked reset comes before that step.
 """
 
