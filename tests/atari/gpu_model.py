@@ -90,7 +90,7 @@ def _target() -> types.ModuleType:
     target.get_word, target.put_word, target.meet, target.together = get_word, put_word, meet, lambda: 1
     target.byte_at, target.byte_of = byte_at, lambda number, shift: (number >> shift) & 0xFF
     target.lower, target.upper = narrow32, lambda number: narrow32(int(number) >> 32)
-    target.TRANSLATES, target.call_program = False, None
+    target.TRANSLATES, target.call_program, target.call_translated = False, None, None
     target.MEETS, target.mul32, target.add32 = True, None, None  # the resize is not played here
     return target
 

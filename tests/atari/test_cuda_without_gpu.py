@@ -17,11 +17,14 @@ import torch
 
 from dqnitro.atari import AtariVec
 from dqnitro.atari.chips import layout
-from dqnitro.atari.cuda import build
+from dqnitro.atari.chips.cpu_run import MOST_STEPS, REST
+from dqnitro.atari.cuda import build, link, program
 from dqnitro.atari.cuda import vec as vec_cuda
 from dqnitro.atari.cuda.build import CudaUnavailable
 from dqnitro.atari.cuda.start_phases import T_SIZE, before_a_start
 from dqnitro.atari.cuda.vec import ARRAYS, CudaVec
+from dqnitro.atari.games import roms
+from dqnitro.atari.jit import code_cache
 from dqnitro.atari.vector import agent_step
 from dqnitro.atari.vector.joystick import STICK, from_stick, stick_space
 
@@ -423,11 +426,14 @@ def test_the_cache_follows_the_sources(tmp_path, monkeypatch):
     compiled = []
     monkeypatch.setattr(build, "compile_units", lambda c: compiled.append(c) or {"k": ".visible .entry k_1(\n)"})
     monkeypatch.setattr(build, "link", lambda units, c, registers: b"code%d" % registers)
+    monkeypatch.setattr(build, "all_assembled", lambda units, c, registers: None)
     source = tmp_path / "source.py"
     source.write_text("1")
     monkeypatch.setattr(build, "_sources", lambda: [source])
     assert build.build((9, 0)) == build.build((9, 0)) == (b"code%d" % build.FEW_REGISTERS, {"k": "k_1"})
-    assert build.build((9, 0), many=True) == (b"code%d" % build.MANY_REGISTERS, {"k": "k_1"}), "kept with the other one"
+    assert build.build((9, 0), build.MANY_REGISTERS) == (b"code%d" % build.MANY_REGISTERS, {"k": "k_1"}), (
+        "kept with the other one"
+    )
     assert compiled == [(9, 0)]
     build.build((8, 0))
     source.write_text("2")
@@ -440,8 +446,102 @@ def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path, monkeypatch):
     monkeypatch.setenv("DQNITRO_CACHE", str(tmp_path / "file" / "below"))
     monkeypatch.setattr(build, "compile_units", lambda c: {"k": ".entry k_1()"})
     monkeypatch.setattr(build, "link", lambda units, c, registers: b"code%d" % registers)
+    monkeypatch.setattr(build, "all_assembled", lambda units, c, registers: None)
     assert build.build((9, 0)) == (b"code%d" % build.FEW_REGISTERS, {"k": "k_1"})
-    assert build.build((9, 0), many=True) == (b"code%d" % build.MANY_REGISTERS, {"k": "k_1"})
+    assert build.build((9, 0), build.MANY_REGISTERS) == (b"code%d" % build.MANY_REGISTERS, {"k": "k_1"})
+
+
+@pytest.fixture
+def fake_build(tmp_path, monkeypatch):
+    """A build whose parts only say what they are made of; `made` counts."""
+    made: list[Any] = []
+    monkeypatch.setenv("DQNITRO_CACHE", str(tmp_path))
+    monkeypatch.setattr(build, "compile_units", lambda c: made.append("units") or {"k": ".visible .entry k_1(\n)"})
+    monkeypatch.setattr(
+        build, "all_assembled", lambda units, c, r: made.append("objects") or dict.fromkeys(units, b"o")
+    )
+    monkeypatch.setattr(build, "assembled", lambda text, c, r: text.encode())
+    monkeypatch.setattr(build, "link", lambda parts, c, r: b"|".join(v for v in parts.values() if v != b"o"))
+    monkeypatch.setattr(build, "ptx", lambda rom, c, together: made.append(rom.name) or f"{rom.name} {together}")
+    code_cache.say_once.cache_clear()
+    return made
+
+
+def small(name: str, first: int) -> roms.Rom:
+    return roms.build(name, bytes((first,)) + bytes(0xFFB) + bytes((0x00, 0xF0, 0x00, 0xF0)), "4K")
+
+
+def test_a_game_is_translated_once_for_each_way_and_kept(fake_build, capsys):
+    one, other = small("one", 0xEA), small("other", 0xE8)
+    for _ in range(2):
+        assert build.build((9, 0), 64, one, together=True) == (b"one True", {"k": "k_1"})
+        assert build.build((9, 0), 64, one) == (b"one False", {"k": "k_1"})
+        assert build.build((9, 0), 64, other) == (b"other False", {"k": "k_1"})
+    assert fake_build == ["units", "one", "objects", "one", "other"]
+    said = capsys.readouterr().err
+    assert "translating one to machine code for this GPU, once" in said and "translated one for this GPU in" in said
+    assert build.build((9, 0), 128, one) == (b"one False", {"k": "k_1"})
+    assert fake_build[5:] == ["one", "objects"], "the units are kept"
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:60] + b"?" + b[61:]])
+def test_a_damaged_file_of_a_game_is_made_again(fake_build, tmp_path, capsys, damage):
+    rom = small("one", 0xEA)
+    first = build.build((9, 0), 64, rom)
+    (path,) = (p for p in tmp_path.iterdir() if p.name.endswith(".cubin"))
+    path.write_bytes(damage(path.read_bytes()))
+    assert build.build((9, 0), 64, rom) == first
+    assert fake_build.count("one") == 2 and "is of no use" in capsys.readouterr().err
+
+
+def test_without_an_assembler_the_linker_does_all(fake_build, monkeypatch):
+    monkeypatch.setattr(build, "assembled", lambda text, c, r: None)
+    monkeypatch.setattr(build, "link", lambda parts, c, r: "|".join(parts.values()).encode())
+    code, _ = build.build((9, 0), 64, small("one", 0xEA))
+    assert code.endswith(b"|one False") and code.startswith(b".visible .entry")
+
+
+def test_an_assembler_of_another_version_is_passed_over(tmp_path, monkeypatch):
+    """The first that can do it does it; where none can, nothing is assembled."""
+    texts = {"old": "exit 1", "good": 'while [ "$1" != -o ]; do shift; done; echo -n object > "$2"', "gone": ""}
+    paths = {name: tmp_path / name for name in texts}
+    for name in ("old", "good"):
+        paths[name].write_text(f"#!/bin/sh\n{texts[name]}\n")
+        paths[name].chmod(0o755)
+    for names, made in ((["old", "good"], b"object"), (["old"], None), (["gone"], None), ([], None)):
+        monkeypatch.setattr(link, "assemblers", lambda names=names: [str(paths[name]) for name in names])
+        assert link.assembled("", (9, 0), 64) == made
+        assert link.all_assembled({"k": ""}, (9, 0), 64) == (made and {"k": made})
+
+
+def test_a_game_that_cannot_be_translated_is_interpreted(fake_build, monkeypatch, capsys):
+    class Loaded:
+        def __init__(self, device: int, registers: int, rom: Any = None, together: bool = False) -> None:
+            self.code = build.build((9, 0), registers, rom, together)[0]
+
+    monkeypatch.setattr(vec_cuda, "kernels", Loaded)
+    vec: Any = bare()
+    vec._index = 0
+    vec._load_kernels(small("one", 0xEA), 0, 64, 132)
+    assert vec.translated and vec._kernels.code == b"one False"
+    monkeypatch.setattr(build, "ptx", lambda *a: 1 / 0)
+    vec._load_kernels(small("two", 0xE8), 0, 64, 132)
+    assert not vec.translated and b".func" in vec._kernels.code  # the one that says REST
+    assert "cannot translate two for this GPU" in capsys.readouterr().err
+    vec._load_kernels(None, 0, 64, 132)
+    assert not vec.translated
+
+
+def test_how_many_consoles_share_a_warp():
+    """An H200 has 132 processors."""
+    alone, last, more = (vec_cuda.per_warp(n, 132, translated=True) for n in (1, 2112, 2113))
+    assert (alone, last, more) == (1, 1, 32)
+    assert [vec_cuda.per_warp(n, 132, translated=False) for n in (1, 1056, 1057, 8192, 10**6)] == [1, 1, 2, 8, 32]
+
+
+def test_both_sides_agree_on_what_a_program_returns():
+    text = (FOLDER / "cuda" / "cpu_dispatch.py").read_text()
+    assert f"REST, LATE = {REST}, {program.LATE} " in text and f"MOST_STEPS = {MOST_STEPS} " in text
 
 
 @pytest.mark.skipif(importlib.util.find_spec("numba_cuda") is None, reason="numba-cuda is not installed")

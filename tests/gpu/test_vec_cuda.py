@@ -292,11 +292,14 @@ def test_starts_do_not_lengthen_a_step(game, n, per_warp):
         end.synchronize()
         return start.elapsed_time(end) / steps
 
-    ms(40)
-    plain = ms(20)
-    vec.restart(torch.arange(n, device="cuda") % 8 == 0)
-    some = ms(16)
-    assert bool((vec.away != 0).any()), "they are still starting"
+    plain, some = [], []
+    for k in range(3):  # in turns, and the shortest of each: other programs may use the GPU, too
+        ms(40)  # until those that were restarted play again
+        plain.append(ms(12))
+        vec.restart(torch.arange(n, device="cuda") % 8 == k)
+        some.append(ms(12))
+        assert bool((vec.away != 0).any()), "they are still starting"
+    plain, some = min(plain), min(some)
     print(f"{game}, {n} consoles: {plain:.2f} ms a step, {some:.2f} ms with starts in one console of eight")
     assert some < 1.4 * plain
 

@@ -2,27 +2,37 @@
 
 The modules of this package are loaded a second time under the name ``dqnitro.atari.on_cuda``, with `cuda/target.py` in
 place of `jit/target.py` and `cuda/cpu_dispatch.py` in place of `chips/cpu_fast.py`: apart from the interpreter of
-instructions, nothing of the console is written twice. Numba is needed only for the first start on a GPU; the linked
-program is cached, and later starts load it in milliseconds.
+instructions, nothing of the console is written twice. Numba is needed only for the first start on a GPU; what it
+compiles is cached, and later starts load it in milliseconds.
+
+A game can be part of what is linked, as a translated program (`cuda/program.py`). Each program is a file of its own.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ctypes
-import functools
 import hashlib
 import importlib
 import json
 import os
 import re
 import sys
+import threading
+import time
 import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..games.roms import Rom
+from ..jit import code_cache
 from ..jit.dependencies import closure
+from ..jit.parallel_compile import locked
+from .link import INSTALL, NEEDS_NUMBA_CUDA, CudaUnavailable, all_assembled, assembled, bindings, link
+from .program import NAME as PROGRAM
+from .program import key, nothing, ptx
 
 ATARI = Path(__file__).parents[1]
 PACKAGE = "dqnitro.atari.on_cuda"
@@ -30,24 +40,11 @@ OLDEST = (7, 5)  # the oldest compute capability that CUDA 13 compiles for
 # Registers of a thread. With 64, 32 warps fit a multiprocessor and hide each other's waiting; few consoles gain nothing
 # by it.
 FEW_REGISTERS, MANY_REGISTERS = 128, 64
-NEEDS_NUMBA_CUDA = "compiling the console for CUDA needs numba-cuda"
-INSTALL = "hint: pip install 'dqnitro[cuda]'"
-
-
-class CudaUnavailable(RuntimeError):
-    """The console cannot run on a GPU here; the message says why and what to do."""
-
-
-def _bindings(name: str) -> Any:
-    try:
-        return importlib.import_module(f"cuda.bindings.{name}")
-    except ImportError as error:
-        raise CudaUnavailable(f"{NEEDS_NUMBA_CUDA} ({error}). {INSTALL}") from None
 
 
 def _check(result: tuple[Any, ...]) -> Any:
     if int(result[0]) != 0:
-        raise RuntimeError(f"CUDA: {_bindings('driver').CUresult(int(result[0])).name}")
+        raise RuntimeError(f"CUDA: {bindings('driver').CUresult(int(result[0])).name}")
     return result[1] if len(result) == 2 else result[1:]
 
 
@@ -131,27 +128,6 @@ def compile_units(capability: tuple[int, int]) -> dict[str, str]:
         return dict(target.UNITS)
 
 
-def link(units: dict[str, str], capability: tuple[int, int], registers: int) -> bytes:
-    """Machine code for a GPU of this compute capability, with at most `registers` registers per thread."""
-    nvjitlink = _bindings("nvjitlink")
-    options = [f"-arch=sm_{capability[0]}{capability[1]}", "-O3", f"-maxrregcount={registers}"]
-    handle = nvjitlink.create(len(options), options)
-    try:
-        for name, text in units.items():
-            data = text.encode()
-            nvjitlink.add_data(handle, nvjitlink.InputType.PTX, data, len(data), name)
-        nvjitlink.complete(handle)
-        out = bytearray(nvjitlink.get_linked_cubin_size(handle))
-        nvjitlink.get_linked_cubin(handle, out)
-        return bytes(out)
-    except nvjitlink.nvJitLinkError:
-        log = bytearray(nvjitlink.get_error_log_size(handle))
-        nvjitlink.get_error_log(handle, log)
-        raise RuntimeError(f"linking the console for sm_{capability[0]}{capability[1]}: {log.decode()}") from None
-    finally:
-        nvjitlink.destroy(handle)
-
-
 def _cache_folder() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("DQNITRO_CACHE") or Path(root) / "dqnitro")
@@ -167,47 +143,137 @@ def _sources() -> list[Path]:
     return sorted(closure([here / "kernels.py", here / "target.py", here / "cpu_dispatch.py"], read))
 
 
-def build(capability: tuple[int, int], many: bool = False) -> tuple[bytes, dict[str, str]]:
-    """The program and the names of its kernels: from the cache, or compiled (half a minute to a minute).
+class Store:
+    """Files of one console: of these sources, for one kind of GPU. What is damaged or cannot be written is missing."""
 
-    There are two programs, which differ in their registers per thread: one for `many` consoles and one for few.
-    """
-    digest = hashlib.sha256(str(capability).encode())
-    for path in _sources():
-        digest.update(path.read_bytes())
-    base = _cache_folder() / f"console-sm{capability[0]}{capability[1]}-{digest.hexdigest()[:16]}"
-    names = base.with_suffix(".json")
-    codes = {kind: base.with_name(f"{base.name}{'-many' if kind else ''}.cubin") for kind in (False, True)}
-    try:
-        return codes[many].read_bytes(), json.loads(names.read_text())
-    except (OSError, ValueError):
-        pass
+    def __init__(self, capability: tuple[int, int]) -> None:
+        digest = hashlib.sha256(str(capability).encode())
+        for path in _sources():
+            digest.update(path.read_bytes())
+        self.stamp = digest.hexdigest()
+        self.folder = _cache_folder()
+        self._base = f"console-sm{capability[0]}{capability[1]}-{self.stamp[:16]}"
+
+    def load(self, name: str) -> bytes | None:
+        path = self.folder / f"{self._base}-{name}"
+        try:
+            return code_cache.opened(str(path))
+        except FileNotFoundError:
+            return None
+        except (OSError, code_cache.Damaged) as error:
+            code_cache.say_once(f"dqnitro: {path} is of no use ({error!r}); making it again")
+            return None
+
+    def save(self, name: str, content: bytes) -> None:
+        path = self.folder / f"{self._base}-{name}"
+        part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(code_cache.sealed(content))
+            part.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            code_cache.say_once(f"dqnitro: cannot keep the console's machine code in {self.folder} ({error.strerror})")
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """One process at a time, where there is a folder."""
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder, lambda: None):
+            yield
+
+
+def _units(store: Store, capability: tuple[int, int]) -> dict[str, str]:
+    """PTX of all units and kernels: kept, or compiled."""
+    kept = store.load("units.json")
+    if kept is not None:
+        return json.loads(kept)
     print("dqnitro: compiling the console for this GPU, once (about a minute) ...", file=sys.stderr, flush=True)
     units = compile_units(capability)
-    entries = {k: m[1] for k, text in units.items() if (m := re.search(r"\.entry\s+([\w$]+)\s*\(", text))}
-    programs = {kind: link(units, capability, MANY_REGISTERS if kind else FEW_REGISTERS) for kind in codes}
-    try:
-        base.parent.mkdir(parents=True, exist_ok=True)
-        files = [(codes[kind], program) for kind, program in programs.items()]
-        for path, data in (*files, (names, json.dumps(entries).encode())):
-            tmp = path.with_name(f"{path.name}.{os.getpid()}")
-            tmp.write_bytes(data)
-            tmp.replace(path)
-    except OSError:
-        pass  # the cache cannot be written: the next start compiles again
-    return programs[many], entries
+    store.save("units.json", json.dumps(units).encode())
+    return units
+
+
+def _objects(
+    store: Store, units: dict[str, str], capability: tuple[int, int], registers: int
+) -> dict[str, bytes] | None:
+    """The units as objects, if there is an assembler."""
+    kept = store.load(f"{registers}.objects")
+    if kept is not None:
+        return {name: base64.b64decode(text) for name, text in json.loads(kept).items()}
+    made = all_assembled(units, capability, registers)
+    if made is not None:
+        texts = {name: base64.b64encode(data).decode() for name, data in made.items()}
+        store.save(f"{registers}.objects", json.dumps(texts).encode())
+    return made
+
+
+def _linked(store: Store, units: dict[str, str], program: str, capability: tuple[int, int], registers: int) -> bytes:
+    """The units and the program (PTX) together."""
+    objects = _objects(store, units, capability, registers)
+    last = assembled(program, capability, registers) if objects is not None else None
+    if objects is not None and last is not None:
+        with contextlib.suppress(RuntimeError):  # an object of another version than the linker's, perhaps
+            return link(objects | {PROGRAM: last}, capability, registers)
+    return link(units | {PROGRAM: program}, capability, registers)
+
+
+def _packed(code: bytes, names: dict[str, str]) -> bytes:
+    head = json.dumps(names).encode()
+    return len(head).to_bytes(8, "little") + head + code
+
+
+def _unpacked(content: bytes) -> tuple[bytes, dict[str, str]]:
+    end = 8 + int.from_bytes(content[:8], "little")
+    return content[end:], json.loads(content[8:end])
+
+
+def build(
+    capability: tuple[int, int], registers: int = FEW_REGISTERS, rom: Rom | None = None, together: bool = False
+) -> tuple[bytes, dict[str, str]]:
+    """Machine code and the names of its kernels: from the cache, or compiled (half a minute to a minute).
+
+    There are several, which differ in their registers per thread, and in the game that is translated, if there is one:
+    `together` is for consoles that share a warp.
+    """
+    store = Store(capability)
+    name = f"{registers}.cubin" if rom is None else f"{registers}-{key(rom, capability, together)}.cubin"
+    kept = store.load(name)
+    if kept is None:
+        with store.alone():
+            kept = store.load(name)  # by another process meanwhile
+            if kept is None:
+                kept = _made(store, capability, registers, rom, together)
+                store.save(name, kept)
+    return _unpacked(kept)
+
+
+def _made(store: Store, capability: tuple[int, int], registers: int, rom: Rom | None, together: bool) -> bytes:
+    units = _units(store, capability)
+    names = {k: m[1] for k, text in units.items() if (m := re.search(r"\.entry\s+([\w$]+)\s*\(", text))}
+    if rom is None:
+        return _packed(_linked(store, units, nothing(), capability, registers), names)
+    what, began = rom.name or "this ROM", time.perf_counter()
+    code_cache.say_once(f"dqnitro: translating {what} to machine code for this GPU, once ...")
+    code = _linked(store, units, ptx(rom, capability, together), capability, registers)
+    code_cache.say_once(f"dqnitro: translated {what} for this GPU in {time.perf_counter() - began:.1f} s")
+    return _packed(code, names)
 
 
 class Kernels:
     """The console's kernels on one GPU, launched on torch's current stream (so a CUDA graph can record them)."""
 
-    def __init__(self, device: int, many: bool = False) -> None:
-        torch, driver = require(device), _bindings("driver")
+    def __init__(
+        self, device: int, registers: int = FEW_REGISTERS, rom: Rom | None = None, together: bool = False
+    ) -> None:
+        torch, driver = require(device), bindings("driver")
         self._driver, self._torch = driver, torch
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # makes the context
             torch.empty(1, device="cuda")
-            program, entries = build(torch.cuda.get_device_capability(device), many)
+            program, entries = build(torch.cuda.get_device_capability(device), registers, rom, together)
             self._module = _check(driver.cuModuleLoadData(program))
             self._functions = {
                 k: _check(driver.cuModuleGetFunction(self._module, name.encode())) for k, name in entries.items()
@@ -224,7 +290,12 @@ class Kernels:
         ))  # fmt: skip
 
 
-@functools.cache
-def kernels(device: int, many: bool = False) -> Kernels:
-    """The kernels of a GPU, loaded once per process for many and once for few consoles."""
-    return Kernels(device, many)
+_LOADED: dict[tuple[Any, ...], Kernels] = {}
+
+
+def kernels(device: int, registers: int = FEW_REGISTERS, rom: Rom | None = None, together: bool = False) -> Kernels:
+    """The kernels of a GPU, loaded once per process for each number of registers and each translated game."""
+    what = (device, registers) if rom is None else (device, registers, rom.cartridge, rom.image.tobytes(), together)
+    if what not in _LOADED:
+        _LOADED[what] = Kernels(device, registers, rom, together)
+    return _LOADED[what]

@@ -24,7 +24,7 @@ LANES = 32  # consoles in a group
 WORDS_OF_MASKS = 18  # three for each of six objects: their upper halves follow the state
 STATE_ROWS = S_SIZE + WORDS_OF_MASKS
 # Modules whose numbers have 32 bits here, as a GPU's registers have. The others run once a frame, or work on masks.
-NARROW = {"cpu_fast", "cpu_warp", "tia", "tia_motion", "cpu_reference", "bus", "cartridge", "observation"}
+NARROW = {"cpu_fast", "cpu_warp", "tia", "tia_motion", "tia_store", "cpu_reference", "bus", "cartridge", "observation"}
 
 
 def _rewritten(function: Any) -> Any:
@@ -152,7 +152,9 @@ def add32(a, b):
 
 
 MEETS = True
-TRANSLATES, call_program = False, None
+TRANSLATES, call_program = False, None  # as on a CPU, that is; a GPU has its own way:
+# The translated program of the game (`cuda/program.py`), linked with the units.
+call_translated = cuda.declare_device("dqnitro_program", types.int64(*(types.int64,) * 6), abi="c")
 
 
 @wide

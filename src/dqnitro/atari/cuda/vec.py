@@ -19,13 +19,19 @@ from ..chips import layout
 from ..chips.cpu_predecode import predecode
 from ..chips.rng import MT_SIZE
 from ..games import game_table, roms, table_language
+from ..games.roms import Rom
+from ..jit.code_cache import say_once
 from ..observation import resize_plan
+from ..translate.program import OFF, SETTING
 from ..vector import agent_step
 from ..vector.arrays import Shared
 from ..vector.joystick import STICK, from_stick
 from ..vector.memory import make_shared
 from ..vector.options import VecOptions, chosen_of, seeds_of
+from .build import FEW_REGISTERS as FEW
+from .build import MANY_REGISTERS as MANY
 from .build import check_memory, kernels, require
+from .link import CudaUnavailable
 from .microcode import microcode
 from .observation import MOST_TAPS
 from .start_phases import T_SIZE, before_a_start
@@ -34,6 +40,7 @@ from .state_check import check_shapes, check_values
 LANES = 32
 WORDS_OF_MASKS = 18  # see cuda/target.py
 WARPS_PER_PROCESSOR = 8  # of consoles that are alone in their warp, or nearly
+WARPS_ALONE = 16  # that a processor can run at a time, with the registers of a thread that few consoles get
 WARPS_TOGETHER = 4  # in a block, where warps are full
 SHOW_THREADS = 256
 TOGETHER_FROM = 4  # consoles in a warp, from which `cpu_warp` is the quicker loop
@@ -81,6 +88,18 @@ def starts_of(away: np.ndarray) -> np.ndarray:
     return np.where(waits[:, None], before_a_start(len(away)), 0)
 
 
+def per_warp(consoles: int, processors: int, translated: bool) -> int:
+    """How many consoles share a warp.
+
+    Consoles that are alone in theirs wait for nobody: as long as all of these warps run at the same time. Translated
+    games are then best in full warps, which share the work of the TIA; interpreted ones in as few lanes as it takes.
+    """
+    if translated:
+        return 1 if consoles <= processors * WARPS_ALONE else LANES
+    wanted = -(-consoles // (processors * WARPS_PER_PROCESSOR))
+    return min(LANES, 1 << (wanted - 1).bit_length())
+
+
 def _numpy_type(tensor: Any) -> np.dtype[Any]:
     """The type of a tensor's numbers, without looking at them."""
     return tensor.new_empty(0, device="cpu").numpy().dtype
@@ -91,7 +110,8 @@ class CudaVec(VectorEnv):
 
     `resets_aside`: a console whose game is over does not begin the next one in a single step, while all others wait,
     but frame by frame in the steps that follow (see `start_in_steps`); `away` says which do. `machines_per_warp`: how
-    many share 32 lanes; 0 chooses.
+    many share 32 lanes; `registers`: of a thread; 0 chooses both. `translated`: the game runs as a program of its own
+    (`cuda/program.py`) instead of being interpreted.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -104,6 +124,8 @@ class CudaVec(VectorEnv):
         device: str = "cuda",
         resets_aside: bool = False,
         machines_per_warp: int = 0,
+        registers: int = 0,
+        translated: bool = SETTING != OFF,
         **options: Any,
     ) -> None:
         chosen = VecOptions(**options)
@@ -129,19 +151,33 @@ class CudaVec(VectorEnv):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._allocate(rom.height, chosen.obs_shape, chosen.channels)
         processors = torch.cuda.get_device_properties(self._index).multi_processor_count
-        wanted = -(-num_envs // (processors * WARPS_PER_PROCESSOR))
-        self.machines_per_warp = machines_per_warp or min(LANES, 1 << (wanted - 1).bit_length())
+        self._load_kernels(rom if translated else None, machines_per_warp, registers, processors)
         self._put_shared(shared, self.machines_per_warp >= TOGETHER_FROM)
         self._tensors["strengths"].fill_(1.0)
         self._at = torch.tensor(
             [self._tensors[k].data_ptr() if k in self._tensors else 0 for k in ARRAYS], dtype=torch.int64, device=device
         )
 
+    def _load_kernels(self, rom: Rom | None, machines_per_warp: int, registers: int, processors: int) -> None:
+        """The kernels, with the game's translated program if a ROM is given; if that cannot be had, interpreted."""
+        self.translated = rom is not None
+        self.machines_per_warp = machines_per_warp or per_warp(self.num_envs, processors, self.translated)
+        together = self.machines_per_warp >= TOGETHER_FROM
+        try:
+            self._kernels = kernels(self._index, registers or (MANY if together else FEW), rom, together)
+        except CudaUnavailable:
+            raise
+        except Exception as error:
+            if rom is None:
+                raise
+            say_once(f"dqnitro: cannot translate {rom.name} for this GPU ({error!r}): it stays interpreted")
+            self._load_kernels(None, machines_per_warp, registers, processors)
+
     def _put_shared(self, shared: Shared, together: bool) -> None:
         """What all consoles share, into GPU memory. With `together` the consoles of a warp share instructions."""
-        shared.prop[layout.P_TOGETHER] = shared.ntsc[layout.P_TOGETHER] = together
+        for numbers in (shared.prop, shared.ntsc):
+            numbers[layout.P_TOGETHER], numbers[layout.P_PROGRAM] = together, self.translated
         program = microcode(shared.rom, shared.prop) if together else shared.program
-        self._kernels = kernels(self._index, together)
         self._put(rom=shared.rom, dec=program.view(np.int32), options=shared.options, action_set=shared.action_set)
         self._put(luts=shared.luts.reshape(-1), rows=np.arange(layout.ROWS, dtype=np.int32))
         for name, numbers in (("prop", shared.prop), ("ntsc", shared.ntsc)):

@@ -22,6 +22,8 @@ not with every instruction: instructions left, cycles left, room in the log. Ent
 pointers, what follows an unknown instruction, loops over lines), because the compiler must keep all registers alive at
 each.
 
+On a GPU the same translator writes for another memory (`writer.ON_CUDA`); `cuda/program.py` has what is different.
+
 When. Translating takes seconds of one core, so a game is translated when an environment has played it for a while, in a
 process of its own; consoles notice at the border of two frames. A translated game is loaded from its file at once.
 

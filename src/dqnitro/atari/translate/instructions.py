@@ -19,7 +19,7 @@ from ..chips.memory_map import A7, A12, A13, BANK_OFFSET, BANK_SIZE, E0_FIXED, R
 from ..chips.tia import LOGGED
 from ..chips.tia_registers import CXBLPF, CXPPMM, INPT0, INPT4, INPT5, READ_LINES, VBLANK, VSYNC_ON, WRITE_LINES, WSYNC
 from .discover import BRANCHES, RUN_BRK, RUN_RTI, SET_TIMER, SET_VBLANK, SET_VSYNC, Code, Instruction
-from .writer import LIKELY, METADATA, SLOTS, UNLIKELY, Writer
+from .writer import LIKELY, METADATA, ON_CPU, UNLIKELY, Layout, Writer
 
 LOG_MASK = sum(1 << reg for reg in range(64) if LOGGED[reg] and reg > WSYNC)
 _FIRST_WORDS = frozenset(
@@ -36,6 +36,7 @@ HANDLER_NAMES |= {
     SET_VSYNC: "SET_VSYNC", SET_VBLANK: "SET_VBLANK", SET_TIMER: "SET_TIMER", RUN_BRK: "RUN_BRK", RUN_RTI: "RUN_RTI"
 }  # fmt: skip
 TIMER = {LDA_INTIM, LDX_INTIM, LDY_INTIM, WAIT_ZERO, WAIT_MINUS, WAIT_ZERO_X, WAIT_ZERO_Y}
+TIA_READS = {number for number, name in HANDLER_NAMES.items() if name.endswith("_TIA") and name[:2] not in ("ST", "SE")}
 ENDS = {RUN_JMP, RUN_JSR, RUN_RTS, RUN_BRK, RUN_RTI, JMP_IND, SLOW} | BRANCHES
 # Slots that are numbers of the state as they are.
 REGISTERS = {"a": S_A, "x": S_X, "y": S_Y, "sp": S_SP, "nz": S_NZ, "c": S_C, "left": S_LEFT, "pc": S_PC}
@@ -51,9 +52,11 @@ COUNTS = {RUN_DEX: ("x", -1), RUN_DEY: ("y", -1), RUN_INX: ("x", 1), RUN_INY: ("
 class Translator:
     """Writes the function of one image."""
 
-    def __init__(self, code: Code, low: int, high: int) -> None:
-        self.code, self.low, self.high = code, low, high
-        self.w = Writer()
+    exits = {"step": STEP, "rest": REST}  # noqa: RUF012
+
+    def __init__(self, code: Code, low: int, high: int, layout: Layout = ON_CPU) -> None:
+        self.code, self.low, self.high, self.layout = code, low, high, layout
+        self.w = Writer(layout)
         self.ids = {place: k + 1 for k, place in enumerate(sorted(code.entries))}
         self._bails: list[tuple[str, int, int]] = []
         self._unused = 0  # instructions of the block from the current one on
@@ -71,39 +74,36 @@ class Translator:
             w.set("pc", pc)
             w.set("left", w.binary("add", w.get("left"), unused))
             w.go("step")
-        for name, number in (("step", STEP), ("rest", REST)):
+        for name, number in self.exits.items():
             w.place(name)
             w.emit(f"store i64 {number}, ptr %code")
             w.go("leave")
         w.place("leave")
         for slot, index in REGISTERS.items():
             w.put_state(index, w.widen(w.get(slot)))
+        for index, slot in self.layout.kept.items():
+            w.store_state(index, w.widen(w.get(slot)))
         w.put_state(S_CYCLES, self.cycles())
         w.put_state(S_LOGGED, self.logged())
         w.emit(f"ret i64 {w.value('load i64, ptr %code')}")
         w.lines.append("}\n")
-        return "\n".join([*w.lines, PORT, DECIMAL, METADATA])
+        return "\n".join([*w.lines, port_function(self.layout), DECIMAL, METADATA])
 
     def begin(self) -> None:
         """The state into slots, then to where the program counter points; `dispatch` is for all indirect jumps."""
         w = self.w
-        w.lines.append(
-            "define i64 @program(ptr noalias %table, ptr noalias %s, ptr noalias %ram, ptr noalias readonly %rom, "
-            "ptr %prop, ptr noalias %writes, ptr %screen) nounwind {\nbegin:"
-        )
-        for slot, kind in SLOTS.items():
-            w.emit(f"%{slot} = alloca {kind}")
-        w.emit("%code = alloca i64")
-        w.emit(f"%entries = load ptr, ptr {w.at('%table', 8 * T_ENTRIES)}")
-        w.emit(f"%replay = load ptr, ptr {w.at('%table', 8 * T_REPLAY)}")
+        self.arguments()
         w.emit(f"%origin = add i64 {w.state(S_ORIGIN)}, 0")
         w.emit(f"%limit = add i32 {w.state32(S_LIMIT)}, 0")
-        w.emit(f"%last = getelementptr i64, ptr %writes, i64 {LOG_SIZE}")
+        w.emit(f"%last = getelementptr i8, ptr %writes, i64 {self.layout.log * LOG_SIZE}")
         for slot, index in REGISTERS.items():
             w.set(slot, w.state32(index))
+        for index, slot in self.layout.kept.items():
+            w.set(slot, w.value(f"load i32, ptr {w.at('%s', self.layout.state * index)}"))
         cycles = w.value(f"sub i64 {w.state(S_CYCLES)}, %origin")
         w.set("t", w.value(f"trunc i64 {cycles} to i32"))
-        w.set("log", w.value(f"getelementptr i64, ptr %writes, i64 {w.state(S_LOGGED)}"))
+        offset = w.value(f"mul i64 {w.state(S_LOGGED)}, {self.layout.log}")
+        w.set("log", w.value(f"getelementptr i8, ptr %writes, i64 {offset}"))
         w.branch(w.test(w.get("pc"), A12), "inside", "step", LIKELY)
         w.place("inside")
         self.jump(w.get("pc"), None)
@@ -115,13 +115,29 @@ class Translator:
         cases = " ".join(f"i32 {k}, label %b{place}" for place, k in self.ids.items())
         w.emit(f"switch i32 {w.binary('lshr', entry, 16)}, label %step [{cases}]")
 
+    def arguments(self) -> None:
+        """The function's head: `%s`, `%ram`, `%rom`, `%prop`, `%writes` and `%screen`, the entries and the slots."""
+        w = self.w
+        w.lines.append(
+            "define i64 @program(ptr noalias %table, ptr noalias %s, ptr noalias %ram, ptr noalias readonly %rom, "
+            "ptr %prop, ptr noalias %writes, ptr %screen) nounwind {\nbegin:"
+        )
+        self.make_slots()
+        w.emit(f"%entries = load ptr, ptr {w.at('%table', 8 * T_ENTRIES)}")
+        w.emit(f"%replay = load ptr, ptr {w.at('%table', 8 * T_REPLAY)}")
+
+    def make_slots(self) -> None:
+        for slot, kind in self.w.slots.items():
+            self.w.emit(f"%{slot} = alloca {kind}")
+        self.w.emit("%code = alloca i64")
+
     def cycles(self) -> str:
         return self.w.value(f"add i64 {self.w.widen(self.w.get('t'))}, %origin")
 
     def logged(self) -> str:
         w = self.w
         now, first = (w.value(f"ptrtoint ptr {p} to i64") for p in (w.get("log"), "%writes"))
-        return w.value(f"lshr i64 {w.value(f'sub i64 {now}, {first}')}, 3")
+        return w.value(f"lshr i64 {w.value(f'sub i64 {now}, {first}')}, {self.layout.log.bit_length() - 1}")
 
     # ---- blocks
 
@@ -168,7 +184,7 @@ class Translator:
         w.go("rest")
         w.place(on)
         if stores:
-            end = w.value(f"getelementptr i64, ptr {w.get('log')}, i64 {stores}")
+            end = w.value(f"getelementptr i8, ptr {w.get('log')}, i64 {self.layout.log * stores}")
             full, room = w.label("full"), w.label("room")
             w.branch(w.compare("ugt", end, "%last", "ptr"), full, room, UNLIKELY)
             w.place(full)
@@ -181,8 +197,11 @@ class Translator:
         """Let the TIA catch up."""
         w = self.w
         w.put_state(S_LOGGED, self.logged())
-        w.value(f"call i64 %replay(ptr %s, ptr %prop, ptr %writes, i64 {until}, ptr %screen)")
+        self.call_replay(until)
         w.set("log", "%writes")
+
+    def call_replay(self, until: str) -> None:
+        self.w.value(f"call i64 %replay(ptr %s, ptr %prop, ptr %writes, i64 {until}, ptr %screen)")
 
     # ---- where to go on
 
@@ -216,7 +235,8 @@ class Translator:
         """The place in an E0 image that an address of the cartridge shows now."""
         w = self.w
         segment = w.binary("and", w.binary("lshr", address, 10), 3)
-        number = w.value(f"load i64, ptr {w.at('%s', w.binary('add', w.binary('shl', segment, 3), 8 * S_SLICE0))}")
+        offset = w.binary("add", w.binary("mul", segment, self.layout.state), self.layout.state * S_SLICE0)
+        number = w.number_at(w.at("%s", offset))
         base = w.choose(w.compare("eq", segment, 3), E0_FIXED, w.value(f"trunc i64 {number} to i32"))
         return w.binary("add", base, w.binary("and", address, SLICE_OFFSET))
 
@@ -232,7 +252,11 @@ class Translator:
 
     def ram(self, address: str | int) -> str:
         """The address of a byte of RAM."""
-        return self.w.at("%ram", address & 0x7F if isinstance(address, int) else self.w.binary("and", address, 0x7F))
+        w, step = self.w, self.layout.ram
+        if isinstance(address, int):
+            return w.at("%ram", step * (address & 0x7F))
+        offset = w.binary("and", address, 0x7F)
+        return w.at("%ram", offset if step == 1 else w.binary("mul", offset, step))
 
     def rom(self, address: str) -> str:
         """The address of a byte of the plain window."""
@@ -295,7 +319,7 @@ class Translator:
         w = self.w
         if LOG_MASK >> reg & 1:
             w.emit(f"store i64 {self.entry(reg, value)}, ptr {w.get('log')}")
-            w.set("log", w.value(f"getelementptr i64, ptr {w.get('log')}, i64 1"))
+            self.move_log(1)
         self.touch()
 
     def store_any(self, reg: str, value: str, cycles: int) -> None:
@@ -304,9 +328,14 @@ class Translator:
         self.guard(w.compare("ugt", reg, WSYNC))
         self.spend(cycles)
         w.emit(f"store i64 {self.entry(reg, value)}, ptr {w.get('log')}")
-        is_logged = w.value(f"and i64 {w.value(f'lshr i64 {LOG_MASK}, {w.widen(reg)}')}, 1")
-        w.set("log", w.value(f"getelementptr i64, ptr {w.get('log')}, i64 {is_logged}"))
+        self.move_log(w.value(f"and i64 {w.value(f'lshr i64 {LOG_MASK}, {w.widen(reg)}')}, 1"))
         self.touch()
+
+    def move_log(self, by: str | int) -> None:
+        """Entries were written: none or one."""
+        w, step = self.w, self.layout.log
+        offset = step * by if isinstance(by, int) else w.value(f"mul i64 {by}, {step}")
+        w.set("log", w.value(f"getelementptr i8, ptr {w.get('log')}, i64 {offset}"))
 
     def store_ram_or_tia(self, address: str, in_ram: str, value: str, cycles: int) -> None:
         w = self.w
@@ -340,6 +369,7 @@ class Translator:
         ram, tia, on = w.label("ram"), w.label("tia"), w.label("on")
         w.branch(in_ram, ram, tia)
         w.place(tia, fresh=False)
+        self.before_port(address)
         self.spend(cycles)
         value = w.binary("or", self.read_port(w.binary("and", address, READ_LINES)), latch & 0x3F)
         self.load(register, value)
@@ -349,6 +379,9 @@ class Translator:
         self.load(register, w.byte(self.ram(address)))
         w.go(on)
         w.place(on)
+
+    def before_port(self, address: str) -> None:
+        """A port known only when it runs is about to be read, and nothing has changed yet."""
 
     def read_port(self, port: str) -> str:
         """`bus.tia_read` of a port that is known only when it runs."""
@@ -455,6 +488,7 @@ class Translator:
         rest = w.binary("and", packed, 0x1FF)
         w.go(on)
         w.place(on, fresh=False)
+        w.forget(*self.layout.kept.values())
         total = w.value(f"phi i32 [{total}, %{binary}], [{rest}, %{decimal}]")
         self.load("a", w.binary("and", total, 0xFF))
         w.set("c", w.binary("lshr", total, 8))
@@ -622,7 +656,7 @@ class Translator:
             w.put_state(S_FINISH, w.value(f"add i64 {self.cycles()}, {LINE_CYCLES}"))
             return
         w.emit(f"store i64 {self.entry(VBLANK, value)}, ptr {w.get('log')}")
-        w.set("log", w.value(f"getelementptr i64, ptr {w.get('log')}, i64 1"))
+        self.move_log(1)
         dump, before = w.widen(w.binary("lshr", value, 7)), w.state(S_DUMP)
         ends = w.compare("ugt", before, dump, "i64")
         w.put_state(S_DUMP_STAMP, w.choose(ends, self.cycles(), w.state(S_DUMP_STAMP), "i64"))
@@ -714,6 +748,7 @@ class Translator:
             tia, on = w.label("tia"), w.label("on")
             w.branch(w.compare("uge", sp, 0x80), on, tia)
             w.place(tia)
+            self.before_port(sp)
             t = w.get("t")
             self.spend(it.cycles)
             self.read_port(w.binary("and", sp, READ_LINES))
@@ -779,13 +814,23 @@ STORES = {
     if name.split("_")[0] in ("STA", "STX", "STY") or name in ("SET_TIA", "SET_VSYNC", "SET_VBLANK", "RUN_PHP")
 } - {STA_ZP, STX_ZP, STY_ZP}  # fmt: skip
 
-PORT = f"""
+
+def port_function(layout: Layout) -> str:
+    """`@port`: what a read port of the TIA shows, apart from the bus latch."""
+    kind, step = layout.number, layout.state
+
+    def number(name: str, at: str) -> str:
+        """A number of the state into %name; `at` is its address."""
+        widened = f"add i64 %{name}_, 0" if kind == "i64" else f"sext i32 %{name}_ to i64"
+        return f"  %{name}_ = load {kind}, ptr {at}\n  %{name} = {widened}"
+
+    return f"""
 define internal i32 @port(ptr %s, i32 %port, i64 %cycles) noinline {{
   %collision = icmp ult i32 %port, {INPT0}
   br i1 %collision, label %latches, label %inputs
 latches:
-  %at0 = getelementptr i64, ptr %s, i64 {S_COLLISION}
-  %all = load i64, ptr %at0
+  %at0 = getelementptr i8, ptr %s, i64 {step * S_COLLISION}
+{number("all", "%at0")}
   %wide = zext i32 %port to i64
   %twice = shl i64 %wide, 1
   %last = icmp eq i32 %port, {CXPPMM}
@@ -808,24 +853,25 @@ nothing:
 some:
   %button = icmp uge i32 %port, {INPT4}
   %number = zext i32 %port to i64
+  %offset = mul i64 %number, {step}
   br i1 %button, label %fire, label %paddle
 fire:
-  %k = add i64 %number, {S_FIRE0 - INPT4}
-  %at1 = getelementptr i64, ptr %s, i64 %k
-  %f = load i64, ptr %at1
+  %k = add i64 %offset, {step * (S_FIRE0 - INPT4)}
+  %at1 = getelementptr i8, ptr %s, i64 %k
+{number("f", "%at1")}
   %f32 = trunc i64 %f to i32
   ret i32 %f32
 paddle:
-  %j = add i64 %number, {S_POT0 - INPT0}
-  %at2 = getelementptr i64, ptr %s, i64 %j
-  %need = load i64, ptr %at2
-  %at3 = getelementptr i64, ptr %s, i64 {S_DUMP_STAMP}
-  %stamp = load i64, ptr %at3
+  %j = add i64 %offset, {step * (S_POT0 - INPT0)}
+  %at2 = getelementptr i8, ptr %s, i64 %j
+{number("need", "%at2")}
+  %at3 = getelementptr i8, ptr %s, i64 {step * S_DUMP_STAMP}
+{number("stamp", "%at3")}
   %sum = add i64 %stamp, %need
   %when = and i64 %sum, 4294967295
   %past = icmp sgt i64 %cycles, %when
-  %at4 = getelementptr i64, ptr %s, i64 {S_DUMP}
-  %dump = load i64, ptr %at4
+  %at4 = getelementptr i8, ptr %s, i64 {step * S_DUMP}
+{number("dump", "%at4")}
   %free = icmp eq i64 %dump, 0
   %charged = and i1 %past, %free
   %fixed = icmp slt i64 %need, 0
@@ -835,6 +881,7 @@ paddle:
   ret i32 %bit
 }}
 """
+
 
 DECIMAL = """
 define internal i32 @digits(i32 %b) {

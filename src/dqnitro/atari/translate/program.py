@@ -32,7 +32,7 @@ from ..games.roms import Rom
 from ..jit import code_cache
 from ..jit.parallel_compile import locked
 from ..jit.target import TRANSLATES, stamp, unit_address
-from .discover import MOST_INSTRUCTIONS, discover
+from .discover import MOST_INSTRUCTIONS, Code, discover
 from .instructions import Translator
 from .trace import entries as traced
 
@@ -77,20 +77,22 @@ def key(rom: Rom) -> str:
     return digest.hexdigest()[:32]
 
 
-def make(rom: Rom, most: int = MOST_INSTRUCTIONS) -> tuple[bytes, np.ndarray]:
-    """Translate a ROM: its machine code, and for each place the number of its entry (0: none) and program counter.
-
-    Of at most `most` instructions; the others stay interpreted.
-    """
+def discovered(rom: Rom, most: int = MOST_INSTRUCTIONS) -> Code:
+    """The code of a ROM: at most `most` instructions; the others stay interpreted."""
     words = np.zeros_like(predecode(rom))
     decode_image(rom.image, rom.prop, words)
-    code = discover(rom.image, rom.prop, words, traced(rom), most)
-    translator = Translator(code, int(rom.prop[P_LOW]), int(rom.prop[P_HIGH]))
-    entries = np.zeros(rom.image.size, np.int32)
-    module = llvm.parse_assembly(translator.text())
-    for place, number in translator.ids.items():
+    return discover(rom.image, rom.prop, words, traced(rom), most)
+
+
+def entry_table(code: Code, numbers: dict[int, int]) -> np.ndarray:
+    """For each place the number of its entry (0: none) and its program counter."""
+    entries = np.zeros(code.image.size, np.int32)
+    for place, number in numbers.items():
         entries[place] = (number << 16) | code.instructions[place].pc
-    machine = _machine()
+    return entries
+
+
+def optimise(module: Any, machine: Any) -> None:
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=1))
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()
@@ -100,7 +102,16 @@ def make(rom: Rom, most: int = MOST_INSTRUCTIONS) -> tuple[bytes, np.ndarray]:
     passes.add_aggressive_dce_pass()
     passes.add_simplify_cfg_pass()
     passes.run(module, builder)
-    return machine.emit_object(module), entries
+
+
+def make(rom: Rom, most: int = MOST_INSTRUCTIONS) -> tuple[bytes, np.ndarray]:
+    """Translate a ROM: its machine code and its table of entries."""
+    code = discovered(rom, most)
+    translator = Translator(code, int(rom.prop[P_LOW]), int(rom.prop[P_HIGH]))
+    module = llvm.parse_assembly(translator.text())
+    machine = _machine()
+    optimise(module, machine)
+    return machine.emit_object(module), entry_table(code, translator.ids)
 
 
 def packed(code: bytes, entries: np.ndarray) -> bytes:

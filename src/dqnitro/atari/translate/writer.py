@@ -7,6 +7,10 @@ stores each at most once between two labels.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
+from ..chips.layout import S_D, S_TOUCH, S_V
+
 # Slots, all i32 but the last: registers, cycles since line 0, instructions left, program counter and its place in the
 # image, the next free entry of the log.
 SLOTS = dict.fromkeys("a x y sp nz c t left pc place".split(), "i32") | {"log": "ptr"}
@@ -15,10 +19,29 @@ LIKELY, UNLIKELY = ", !prof !0", ", !prof !1"
 METADATA = '!0 = !{!"branch_weights", i32 4000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 4000}\n'
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a console's arrays lie in memory: types, and bytes from one item to the next."""
+
+    number: str = "i64"  # of the state
+    state: int = 8
+    ram: int = 1
+    log: int = 8
+    kept: dict[int, str] = field(default_factory=dict)  # numbers of the state that have a slot of their own
+
+
+# A CPU's: each console has arrays of its own. A GPU's: the consoles of a group of 32 lie side by side
+# (`cuda/target.py`), and numbers that are used often stay in registers, because its memory is far away.
+ON_CPU = Layout()
+ON_CUDA = Layout("i32", 4 * 32, 32, 8 * 32, {S_V: "v", S_D: "d", S_TOUCH: "touch"})
+
+
 class Writer:
     """The text of one function."""
 
-    def __init__(self) -> None:
+    def __init__(self, layout: Layout = ON_CPU) -> None:
+        self.layout = layout
+        self.slots = SLOTS | dict.fromkeys(layout.kept.values(), "i32")
         self.lines: list[str] = []
         self._count = 0
         self._known: dict[str, str] = {}
@@ -74,32 +97,62 @@ class Writer:
             f"store i8 {value if isinstance(value, int) else self.value(f'trunc i32 {value} to i8')}, ptr {pointer}"
         )
 
+    def number_at(self, pointer: str) -> str:
+        """A number of the state, with 64 bits."""
+        value = self.value(f"load {self.layout.number}, ptr {pointer}")
+        return value if self.layout.number == "i64" else self.value(f"sext {self.layout.number} {value} to i64")
+
     def state(self, index: int) -> str:
         """A number of the state, all of its 64 bits."""
-        return self.value(f"load i64, ptr {self.at('%s', 8 * index)}")
+        if index in self.layout.kept:
+            return self.value(f"sext i32 {self.get(self.layout.kept[index])} to i64")
+        return self.number_at(self.at("%s", self.layout.state * index))
 
     def state32(self, index: int) -> str:
+        if index in self.layout.kept:
+            return self.get(self.layout.kept[index])
+        if self.layout.number == "i32":
+            return self.value(f"load i32, ptr {self.at('%s', self.layout.state * index)}")
         return self.value(f"trunc i64 {self.state(index)} to i32")
 
     def put_state(self, index: int, value: str | int) -> None:
         """Store a number of 64 bits."""
-        self.emit(f"store i64 {value}, ptr {self.at('%s', 8 * index)}")
+        if index in self.layout.kept:
+            self.set(self.layout.kept[index], self.narrow(value))
+        else:
+            self.store_state(index, value)
+
+    def store_state(self, index: int, value: str | int) -> None:
+        """The same, always to memory."""
+        at = self.at("%s", self.layout.state * index)
+        self.emit(
+            f"store {self.layout.number} {self.narrow(value) if self.layout.number == 'i32' else value}, ptr {at}"
+        )
+
+    def narrow(self, value: str | int) -> str:
+        """The lower 32 bits of a number of 64."""
+        return str(value) if isinstance(value, int) else self.value(f"trunc i64 {value} to i32")
 
     # ---- slots
 
     def get(self, slot: str) -> str:
         if slot not in self._known:
-            self._known[slot] = self.value(f"load {SLOTS[slot]}, ptr %{slot}")
+            self._known[slot] = self.value(f"load {self.slots[slot]}, ptr %{slot}")
         return self._known[slot]
 
     def set(self, slot: str, value: str | int) -> None:
         self._known[slot] = str(value)
         self._changed.add(slot)
 
+    def forget(self, *slots: str) -> None:
+        """After a join: what these slots hold depends on the way here."""
+        for slot in slots:
+            self._known.pop(slot, None)
+
     def sync(self) -> None:
         """Write changed slots back: before every branch."""
         for slot in sorted(self._changed):
-            self.emit(f"store {SLOTS[slot]} {self._known[slot]}, ptr %{slot}")
+            self.emit(f"store {self.slots[slot]} {self._known[slot]}, ptr %{slot}")
         self._changed.clear()
 
     # ---- control
