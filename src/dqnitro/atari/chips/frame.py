@@ -13,6 +13,7 @@ from .memory_map import BANK_SIZE, RESET_VECTOR
 from .rng import mt_next
 from .tia import replay_unit
 from .tia_registers import COLOUR
+from .tia_scanline import forget
 
 U1 = np.uint64(1)
 SEVENS = np.uint64(0x0707070707070707)
@@ -138,6 +139,7 @@ def frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, draw):
     if s[S_DEAD] == 0:
         run(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at)
     replay_unit(s_at, prop_at, log_at, np.int64(3 * s[S_TOUCH]), screen_at)
+    forget(s_at)
     s[S_LINES] = (s[S_CYCLES] - s[S_ORIGIN]) // LINE_CYCLES
     if s[S_PARTIAL]:
         if s[S_GREYED] == 0:

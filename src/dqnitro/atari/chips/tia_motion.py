@@ -5,13 +5,27 @@ from __future__ import annotations
 import numpy as np
 
 from ..jit.target import compiled
-from .layout import BLANK_CLOCKS, PIXELS
+from .layout import BLANK_CLOCKS, LINE_CYCLES, PIXELS
 from .tia_masks import SECOND, THIRD
 from .tia_registers import DOUBLE_SIZE, QUADRUPLE_SIZE
 
 # HMOVE in cycles 0..20 moves an object by at least FLOOR[c] to the right; in 55..74 by HMxx + BIAS, never right.
 FLOOR = np.array([-7, -7, -7, -7, -6, -5, -5, -4, -3, -2, -2, -1, 0, 1, 1, 2, 3, 4, 4, 5, 6], np.int64)
 BIAS = np.array([6, 5, 4, 4, 3, 2, 1, 1, 0, -1, -2, -2, -3, -4, -5, -5, -6, -7, -8, -8], np.int64)
+
+
+def _motions() -> np.ndarray:
+    """`motion` of every cycle of the line and nibble, in one table: 16 * cycle + nibble."""
+    nibble = np.arange(16)
+    still = np.where(nibble < 8, -nibble, 16 - nibble)
+    motions = np.zeros((LINE_CYCLES, 16), np.int64)
+    motions[:21] = np.maximum(still, FLOOR[:, None])
+    motions[55:75] = np.minimum(0, still + BIAS[:, None])
+    motions[75] = still
+    return motions.reshape(-1)
+
+
+MOTION = _motions()
 
 
 @compiled

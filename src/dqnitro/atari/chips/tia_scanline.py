@@ -79,6 +79,15 @@ def refresh(s_at):
     s[S_DIRTY] = 0
 
 
+@inlined
+def forget(s_at):
+    """Forget masks and rows at the end of a frame: a state shall not depend on when they were last needed."""
+    s = as_state(s_at)
+    for at in (S_MASK_P0, S_MASK_M0, S_MASK_P1, S_MASK_M1, S_MASK_BL, S_MASK_PF):
+        put(s_at, at, (U0, U0, U0))
+    s[S_DIRTY], s[S_SETTLED] = P0 | M0 | P1 | M1 | BL | PF, 0
+
+
 @compiled
 def collide(s_at, h0, h1, need):
     """Set the latches in `need` whose objects meet in the pixels h0..h1-1."""
@@ -187,8 +196,11 @@ def clear_pixels(screen_at, buffer, y, h0, h1):
 
 
 @inlined
-def paint_segment(s_at, screen_at, buffer, y, h0, h1):
-    """Colours by priority: players before playfield, or the other way round, or score mode."""
+def layers(s_at):
+    """The pixels that get the playfield's colour, player 0's and player 1's, three words each, all disjoint.
+
+    Players before playfield, or the other way round, or score mode.
+    """
     s = as_state(s_at)
     p00, p01, p02 = get(s_at, S_MASK_P0)
     m00, m01, m02 = get(s_at, S_MASK_M0)
@@ -212,7 +224,12 @@ def paint_segment(s_at, screen_at, buffer, y, h0, h1):
             b2 |= pf2
             f0, f1, f2 = bl0, bl1, bl2
         f0, f1, f2 = f0 & ~(a0 | b0), f1 & ~(a1 | b1), f2 & ~(a2 | b2)
-    b0, b1, b2 = b0 & ~a0, b1 & ~a1, b2 & ~a2
+    return f0, f1, f2, a0, a1, a2, b0 & ~a0, b1 & ~a1, b2 & ~a2
+
+
+@inlined
+def paint_layers(s_at, screen_at, buffer, y, h0, h1, f0, f1, f2, a0, a1, a2, b0, b1, b2):
+    s = as_state(s_at)
     draw_pixels(
         screen_at, buffer, y, h0, h1,
         np.uint64(s[S_COLUBK]) * ONES, np.uint64(s[S_COLUPF]) * ONES,
@@ -241,6 +258,6 @@ def evaluate(s_at, screen_at, h0, h1, need, paint):
         if s[S_VBLANK]:
             clear_pixels(screen_at, buffer, y, h0, h1)
         else:
-            paint_segment(s_at, screen_at, buffer, y, h0, h1)
+            paint_layers(s_at, screen_at, buffer, y, h0, h1, *layers(s_at))
         if blank:
             clear_pixels(screen_at, buffer, y, h0, min(8, h1))

@@ -1,0 +1,507 @@
+# ruff: noqa: F403, F405
+"""The TIA's log replayed for one console alone, as CPU cores do it.
+
+Most stores repeat what their register holds already: a program that draws writes the same bytes line after line. Such a
+store is passed over, without moving the beam. The others move the beam and close a segment only if something visible
+depends on their register, and a row whose registers are those of the row above is copied.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..jit.target import as_log, as_screen, as_state, compiled, inlined
+from .layout import *
+from .tia_masks import REVERSED, U0, below
+from .tia_motion import MOTION, wrap
+from .tia_registers import *
+from .tia_scanline import (
+    BL,
+    BYTE,
+    M0,
+    M1,
+    ONES,
+    P0,
+    P1,
+    PAIRS,
+    PF,
+    clear_pixels,
+    collide,
+    expand,
+    layers,
+    paint_layers,
+    refresh,
+)
+from .tia_store import DELAY, PF_DELAY, between_lines, same, store, takes_effect
+
+# Registers that hold what was stored: the number of the state that has it, and its bits there.
+HOLDS = np.full(64, S_DEAD, np.int64)
+HELD = np.zeros(64, np.int64)
+for _reg, _at, _held in (
+    (VBLANK, S_VBLANK, VBLANK_ON), (NUSIZ0, S_NUSIZ0, 0xFF), (NUSIZ1, S_NUSIZ1, 0xFF), (COLUP0, S_COLUP0, COLOUR),
+    (COLUP1, S_COLUP1, COLOUR), (COLUPF, S_COLUPF, COLOUR), (COLUBK, S_COLUBK, COLOUR), (CTRLPF, S_CTRLPF, 0xFF),
+    (REFP0, S_REFP0, MIRRORED), (REFP1, S_REFP1, MIRRORED), (PF0, S_PF, 0x0000F), (PF1, S_PF, 0x00FF0),
+    (PF2, S_PF, 0xFF000), (GRP0, S_GRP0, 0xFF), (GRP1, S_GRP1, 0xFF), (ENAM0, S_ENAM0, ENABLED),
+    (ENAM1, S_ENAM1, ENABLED), (ENABL, S_ENABL, ENABLED), (HMP0, S_HM_P0, 0xF), (HMP1, S_HM_P1, 0xF),
+    (HMM0, S_HM_M0, 0xF), (HMM1, S_HM_M1, 0xF), (HMBL, S_HM_BL, 0xF), (VDELP0, S_VDELP0, DELAYED),
+    (VDELP1, S_VDELP1, DELAYED), (VDELBL, S_VDELBL, DELAYED), (RESMP0, S_RESMP0, LOCKED), (RESMP1, S_RESMP1, LOCKED),
+):  # fmt: skip
+    HOLDS[_reg], HELD[_reg] = _at, _held
+
+
+def _stored() -> np.ndarray:
+    """By register and value, as in an entry of the log: the bits that the state holds after this store."""
+    stored = np.zeros((64, 256), np.int32)
+    values = np.arange(256)
+    for reg in range(64):
+        stored[reg] = values & HELD[reg]
+    stored[PF0], stored[PF1], stored[PF2] = values >> 4, REVERSED << 4, values << 12
+    stored[HMP0 : HMBL + 1] = values >> 4
+    return stored.reshape(-1)
+
+
+STORED = _stored()
+# Strobes act whatever was there before.
+STROBES = sum(1 << reg for reg in range(CXCLR + 1) if int(HELD[reg]) == 0)
+# Objects that show what a register holds; a store is invisible while none of them is there. ALWAYS: not so simple.
+ALWAYS = 64
+SHOWN_BY = np.full(64, ALWAYS, np.int64)
+SHOWN_BY[[NUSIZ0, NUSIZ1]] = P0 | M0, P1 | M1
+SHOWN_BY[[COLUP0, COLUP1, COLUPF]] = P0 | M0 | PF, P1 | M1 | PF, PF | BL  # score colours: players' for the playfield
+SHOWN_BY[[CTRLPF, REFP0, REFP1]] = BL | PF, P0, P1
+SHOWN_BY[[RESP0, RESP1, RESM0, RESM1, RESBL]] = P0, P1, M0, M1, BL
+SHOWN_BY[[HMP0, HMP1, HMM0, HMM1, HMBL, HMCLR]] = 0
+# The same for frames that are not drawn, which have no colours.
+HIT_BY = SHOWN_BY.copy()
+HIT_BY[[COLUP0, COLUP1, COLUPF, COLUBK]] = 0
+# Stores that only leave a number behind, of frames that are drawn and of others. HMM0 can start a bug.
+QUIET = sum(1 << reg for reg in (HMP0, HMP1, HMM1, HMBL))
+QUIET_UNSEEN = QUIET | sum(1 << reg for reg in (COLUP0, COLUP1, COLUPF, COLUBK))
+# Stores that need the row painted up to the beam: colours are not kept with its layers.
+FLUSHES = sum(1 << reg for reg in (VBLANK, COLUP0, COLUP1, COLUPF, COLUBK, HMOVE))
+# Clocks until a store takes effect: 4 * register + cycle of the line modulo 4.
+LATER = np.repeat(DELAY, 4)
+LATER[4 * PF0 : 4 * PF2 + 4] += np.tile(PF_DELAY, 3)
+# Registers whose stores may change what `irregular` says: of the players' graphics, of others. Stores that only end
+# what WAITING stands for are not among them.
+GRAPHICS = (1 << GRP0) | (1 << GRP1)
+PASSED_ON = GRAPHICS | (1 << ENABL)
+UNSETTLING = sum(1 << reg for reg in (CTRLPF, RESP0, RESP1, HMM0))
+# Irregular because something happens at the end of the line: a hidden copy, mirroring, the cosmic-ark bug.
+WAITING = (1 << NUSIZ0) | (1 << NUSIZ1) | (1 << CTRLPF)
+FAR = 3  # cycles: no store takes effect later than one that comes so much later
+# What `settled` says of the row above: other registers, these, these with its first pixels blanked.
+OTHER, SAME, SAME_BLANKED = 0, 1, 2
+
+
+@inlined
+def odd_graphics(s_at):
+    """Of the registers below, those of the players' graphics: a store also passes on what the others hold."""
+    s = as_state(s_at)
+    odd = 0
+    if s[S_GRP1_OLD] != s[S_GRP1]:
+        odd |= 1 << GRP0
+    if s[S_GRP0_OLD] != s[S_GRP0] or s[S_ENABL_OLD] != s[S_ENABL]:
+        odd |= 1 << GRP1
+    return odd
+
+
+@inlined
+def irregular(s_at):
+    """Registers, a bit each, of which a store acts even if it repeats what they hold."""
+    s = as_state(s_at)
+    odd = STROBES | odd_graphics(s_at)
+    if s[S_SUPPRESS0] | s[S_ARK_LOOK] | s[S_ARK]:
+        odd |= 1 << NUSIZ0
+    if s[S_SUPPRESS1]:
+        odd |= 1 << NUSIZ1
+    if s[S_REFLECT] != s[S_CTRLPF] & MIRRORED_FIELD:
+        odd |= 1 << CTRLPF
+    return odd
+
+
+@inlined
+def irregular_after(s_at, reg, odd):
+    """`irregular` after a store into this register."""
+    if (PASSED_ON >> reg) & 1:
+        return (odd & ~GRAPHICS) | odd_graphics(s_at)
+    if (UNSETTLING >> reg) & 1 or odd & WAITING:
+        return irregular(s_at)
+    return odd
+
+
+@inlined
+def next_change(s_at, log_at, i, logged, odd):
+    """The next entry of the log that changes something, from i on; `logged` if there is none."""
+    s, log = as_state(s_at), as_log(log_at)
+    if i == logged:
+        return i
+    entry = log[np.uint64(i)]
+    while i + 1 < logged:
+        following = log[np.uint64(i + 1)]
+        rest = entry & 0x3FFF
+        reg = np.uint64(rest >> 8)
+        if ((s[np.uint64(HOLDS[reg])] ^ STORED[np.uint64(rest)]) & HELD[reg]) | ((odd >> np.int64(reg)) & 1):
+            break
+        if (following | 0xFFFF) - entry < FAR << 16:
+            break
+        entry = following
+        i += 1
+    return i
+
+
+@inlined
+def moving(s_at, x):
+    """The objects that HMOVE in this cycle of the line moves."""
+    s = as_state(s_at)
+    moved = 0
+    if MOTION[16 * x + s[S_HM_P0]]:
+        moved |= P0
+    if MOTION[16 * x + s[S_HM_P1]]:
+        moved |= P1
+    if MOTION[16 * x + s[S_HM_M0]]:
+        moved |= M0
+    if MOTION[16 * x + s[S_HM_M1]]:
+        moved |= M1
+    if MOTION[16 * x + s[S_HM_BL]]:
+        moved |= BL
+    if s[S_SUPPRESS0] | s[S_SUPPRESS1] | s[S_ARK_LOOK] | s[S_ARK]:
+        moved |= P0 | P1 | M0
+    return moved
+
+
+@inlined
+def move(s_at, cycle, x, moved):
+    """HMOVE, but for the pixels that it blanks."""
+    s = as_state(s_at)
+    if moved:
+        for k in range(5):
+            s[S_POS_P0 + k] = wrap(s[S_POS_P0 + k] + MOTION[16 * x + s[S_HM_P0 + k]])
+        s[S_SUPPRESS0] = s[S_SUPPRESS1] = s[S_ARK_LOOK] = s[S_ARK] = 0
+        s[S_DIRTY] |= moved & s[S_PRESENT]
+    s[S_HMOVE_CLOCK] = 3 * cycle
+
+
+@inlined
+def repeat_row(s_at, screen_at, row):
+    """The row above once more."""
+    screen, buffer = as_screen(screen_at), as_state(s_at)[S_BUFFER]
+    for k in range(WORDS):
+        screen[buffer, row, k] = screen[buffer, row - 1, k]
+
+
+@inlined
+def eight_words(screen_at, buffer, row, at, count, bk, pf, p0, p1, f, a, b):
+    """64 pixels, or the last 32, in words of eight."""
+    screen = as_screen(screen_at)
+    if f | a | b == U0:
+        for k in range(count):
+            screen[buffer, row, at + k] = bk
+        return
+    for k in range(count):
+        screen[buffer, row, at + k] = bk ^ (expand(f, np.uint64(8 * k)) & pf)
+    if a | b:
+        for k in range(count):
+            shift = np.uint64(8 * k)
+            if ((a | b) >> shift) & BYTE:
+                screen[buffer, row, at + k] ^= (expand(a, shift) & p0) ^ (expand(b, shift) & p1)
+
+
+@compiled
+def paint_row(s_at, screen_at, row, f0, f1, f2, a0, a1, a2, b0, b1, b2):
+    """A whole row from its layers."""
+    s = as_state(s_at)
+    buffer = s[S_BUFFER]
+    bk = np.uint64(s[S_COLUBK]) * ONES
+    pf = (np.uint64(s[S_COLUPF]) * ONES) ^ bk
+    p0 = (np.uint64(s[S_COLUP0]) * ONES) ^ bk
+    p1 = (np.uint64(s[S_COLUP1]) * ONES) ^ bk
+    eight_words(screen_at, buffer, row, 0, 8, bk, pf, p0, p1, f0, a0, b0)
+    eight_words(screen_at, buffer, row, 8, 8, bk, pf, p0, p1, f1, a1, b1)
+    eight_words(screen_at, buffer, row, 16, 4, bk, pf, p0, p1, f2, a2, b2)
+
+
+@compiled
+def paint_part(s_at, screen_at, row, h0, h1, f0, f1, f2, a0, a1, a2, b0, b1, b2):
+    buffer = as_state(s_at)[S_BUFFER]
+    paint_layers(s_at, screen_at, buffer, row, h0, h1, f0, f1, f2, a0, a1, a2, b0, b1, b2)
+
+
+@inlined
+def paint_apart(s_at, screen_at, row, h0, h1, composed):
+    """The pixels h0..h1-1 of a row from the layers composed for it."""
+    s = as_state(s_at)
+    if s[S_VBLANK]:
+        clear_pixels(screen_at, s[S_BUFFER], row, h0, h1)
+    elif h0 == 0 and h1 == PIXELS:
+        paint_row(s_at, screen_at, row, *composed)
+    else:
+        paint_part(s_at, screen_at, row, h0, h1, *composed)
+    if s[S_BLANK] and h0 < 8:
+        clear_pixels(screen_at, s[S_BUFFER], row, h0, min(8, h1))
+        if h1 >= 8:
+            s[S_BLANK] = 0
+
+
+@inlined
+def within(h0, h1, words):
+    """Layers or masks without the pixels left of h0 and from h1 on."""
+    r0, r1, r2 = below(h1, 0) & ~below(h0, 0), below(h1, 1) & ~below(h0, 1), below(h1, 2) & ~below(h0, 2)
+    f0, f1, f2, a0, a1, a2, b0, b1, b2 = words
+    return f0 & r0, f1 & r1, f2 & r2, a0 & r0, a1 & r1, a2 & r2, b0 & r0, b1 & r1, b2 & r2
+
+
+@inlined
+def join(x, y):
+    x0, x1, x2, x3, x4, x5, x6, x7, x8 = x
+    y0, y1, y2, y3, y4, y5, y6, y7, y8 = y
+    return x0 | y0, x1 | y1, x2 | y2, x3 | y3, x4 | y4, x5 | y5, x6 | y6, x7 | y7, x8 | y8
+
+
+@inlined
+def meet_objects(s_at, seen, h):
+    """Set the latches of the objects that meet in the pixels seen..h-1."""
+    s = as_state(s_at)
+    if s[S_VBLANK] == 0 and h > seen:
+        need = PAIRS[s[S_PRESENT]] & ~s[S_COLLISION]
+        if need:
+            if s[S_DIRTY]:
+                refresh(s_at)
+            collide(s_at, seen, h, need)
+
+
+@inlined
+def needed(s_at):
+    """The latches that the objects on the line could still set."""
+    s = as_state(s_at)
+    return 0 if s[S_VBLANK] else PAIRS[s[S_PRESENT]] & ~s[S_COLLISION]
+
+
+@inlined
+def replay_unseen(s_at, prop_at, log_at, logged, until):
+    """A frame that is not drawn. While no latch can change and nothing waits for the line's end, the beam waits."""
+    s, log = as_state(s_at), as_log(log_at)
+    drawn, start, end = s[S_DRAWN], s[S_START], s[S_END]
+    line, seen, settled = s[S_LINE_START], s[S_FROM], s[S_SETTLED]
+    first = line
+    ahead = drawn  # where the beam would be if it did not wait
+    blank_ends = np.int64(NEVER)
+    if s[S_BLANK]:
+        blank_ends = line + BLANK_CLOCKS + 8 + (0 if seen < 8 else LINE_CLOCKS)
+    odd = irregular(s_at)
+    need = needed(s_at)
+    i = np.int64(0)
+    while True:
+        i = next_change(s_at, log_at, i, logged, odd)
+        last = i == logged
+        reg, value, cycle, x, moved = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        t, shows = until, True
+        if not last:
+            entry = log[i]
+            i += 1
+            rest, cycle = entry & 0x3FFF, entry >> 16
+            reg, value = rest >> 8, rest & 0xFF
+            if (QUIET_UNSEEN >> reg) & 1:
+                s[HOLDS[reg]] = (s[HOLDS[reg]] & ~HELD[reg]) | STORED[rest]
+                continue
+            if reg == HMCLR:
+                for k in range(5):
+                    s[S_HM_P0 + k] = 0
+                continue
+            t = 3 * cycle + LATER[4 * reg + (cycle & 3)]
+            if reg == HMOVE:
+                x = cycle % LINE_CYCLES
+                moved = moving(s_at, x)
+            elif reg == RESP0 or reg == RESP1:
+                t = takes_effect(s_at, reg, cycle)
+        watches = need != 0 or odd & WAITING != 0
+        if last:
+            t = max(t, ahead)
+        elif t >= start:
+            ahead = max(ahead, t)
+        if watches or last:
+            if start <= t and drawn < end:
+                if t > drawn:
+                    drawn = min(t, end)
+                    while drawn > line + LINE_CLOCKS:
+                        if not (settled and seen == 0):
+                            if need:
+                                meet_objects(s_at, seen, np.int64(PIXELS))
+                                need = needed(s_at)
+                            settled = np.int64(1 if seen == 0 else 0)
+                        line += LINE_CLOCKS
+                        seen = np.int64(0)
+                        if odd & WAITING:
+                            between_lines(s_at)
+                            odd = irregular(s_at)
+                            settled = np.int64(0)
+                        elif settled:
+                            more = (drawn - line - 1) // LINE_CLOCKS
+                            line += LINE_CLOCKS * more
+                h = min(max(drawn - line - BLANK_CLOCKS, 0), PIXELS)
+                if h > seen:
+                    if not last:
+                        shows = HIT_BY[reg] & (s[S_PRESENT] | ALWAYS) != 0
+                        if reg == HMOVE:
+                            shows = moved & s[S_PRESENT] != 0
+                        elif reg == GRP0 or reg == GRP1:
+                            shows = not same(s_at, reg, value)
+                    if shows or drawn == end:
+                        if need:
+                            meet_objects(s_at, seen, h)
+                        seen = h
+            if last:
+                break
+        if reg == HMOVE:
+            if as_state(prop_at)[P_HMOVE_BLANKS] and (x <= 20 or x == LAST_CYCLE):
+                blank_ends = 3 * (cycle - x) + BLANK_CLOCKS + 8 + (0 if x <= 20 else LINE_CLOCKS)
+                blank_ends = max(blank_ends, start + BLANK_CLOCKS + 8)
+            move(s_at, cycle, x, moved)
+        else:
+            store(s_at, prop_at, reg, value, cycle)
+        settled = np.int64(0)
+        odd = irregular_after(s_at, reg, odd)
+        need = needed(s_at)
+        if not watches and (need != 0 or odd & WAITING != 0) and start <= t and drawn < end:
+            # nothing was to be seen up to here
+            drawn = min(max(drawn, ahead), end)
+            more = max((drawn - line - 1) // LINE_CLOCKS, 0)
+            line += LINE_CLOCKS * more
+            if more:
+                seen = np.int64(0)
+            seen = max(seen, min(max(drawn - line - BLANK_CLOCKS, 0), PIXELS))
+    s[S_DRAWN], s[S_LINE_START], s[S_FROM], s[S_SETTLED] = drawn, line, seen, settled
+    s[S_ROW] += (line - first) // LINE_CLOCKS
+    s[S_BLANK] = 1 if drawn < blank_ends and blank_ends != NEVER else 0
+
+
+@inlined
+def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
+    """A frame that is drawn."""
+    s, log = as_state(s_at), as_log(log_at)
+    drawn, start, end = s[S_DRAWN], s[S_START], s[S_END]
+    line, row, h_from, settled = s[S_LINE_START], s[S_ROW], s[S_FROM], s[S_SETTLED]
+    seen = painted = h_from
+    nothing = (U0, U0, U0, U0, U0, U0, U0, U0, U0)
+    composed = nothing
+    height = as_state(prop_at)[P_HEIGHT]
+    odd = irregular(s_at)
+    i = np.int64(0)
+    while True:
+        i = next_change(s_at, log_at, i, logged, odd)
+        last = i == logged
+        reg, value, cycle, x, moved = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        t, shows = until, True
+        if not last:
+            entry = log[i]
+            i += 1
+            rest, cycle = entry & 0x3FFF, entry >> 16
+            reg, value = rest >> 8, rest & 0xFF
+            if (QUIET >> reg) & 1:
+                s[HOLDS[reg]] = (s[HOLDS[reg]] & ~HELD[reg]) | STORED[rest]
+                continue
+            if reg == HMCLR:
+                for k in range(5):
+                    s[S_HM_P0 + k] = 0
+                continue
+            present = s[S_PRESENT] | ALWAYS
+            t = 3 * cycle + LATER[4 * reg + (cycle & 3)]
+            shows = SHOWN_BY[reg] & present != 0
+            if reg == GRP0 or reg == GRP1:
+                shows = not same(s_at, reg, value)
+            elif reg == HMOVE:
+                x = cycle % LINE_CYCLES
+                moved = moving(s_at, x)
+                shows = moved & present != 0 or x == LAST_CYCLE or x == 0  # then it blanks the line that follows
+            elif reg == RESP0 or reg == RESP1:
+                t = takes_effect(s_at, reg, cycle)
+        # ---- move the beam to t, line by line
+        if start <= t and drawn < end:
+            if t > drawn:
+                if t > end:
+                    t = end
+                while t > line + LINE_CLOCKS:
+                    blank = s[S_BLANK] and painted < 8
+                    paint = row < height
+                    if settled and h_from == 0:
+                        if paint:
+                            if settled == SAME_BLANKED and not blank:
+                                if s[S_DIRTY] and not s[S_VBLANK]:
+                                    refresh(s_at)
+                                paint_apart(s_at, screen_at, row, np.int64(0), np.int64(PIXELS), layers(s_at))
+                            else:
+                                repeat_row(s_at, screen_at, row)
+                                if blank:
+                                    as_screen(screen_at)[s[S_BUFFER], row, 0] = U0
+                    elif painted < PIXELS:
+                        meet_objects(s_at, seen, np.int64(PIXELS))
+                        if paint:
+                            if not s[S_VBLANK]:
+                                if s[S_DIRTY]:
+                                    refresh(s_at)
+                                if h_from == 0:
+                                    composed = layers(s_at)
+                                else:
+                                    composed = join(composed, within(h_from, np.int64(PIXELS), layers(s_at)))
+                            paint_apart(s_at, screen_at, row, painted, np.int64(PIXELS), composed)
+                            composed = nothing
+                    settled = np.int64(OTHER)
+                    if h_from == 0 and seen == 0:
+                        settled = np.int64(SAME_BLANKED if blank else SAME)
+                    if blank:
+                        s[S_BLANK] = 0
+                    line += LINE_CLOCKS
+                    row += 1
+                    h_from = seen = painted = np.int64(0)
+                    if odd & WAITING:
+                        between_lines(s_at)
+                        odd = irregular(s_at)
+                        settled = np.int64(OTHER)
+                drawn = t
+            # ---- evaluate the pixels that this store must not change any more
+            h = min(max(drawn - line - BLANK_CLOCKS, 0), PIXELS)
+            if h > h_from and (last or drawn == end or shows):
+                meet_objects(s_at, seen, h)
+                seen = max(seen, h)
+                if reg != CXCLR or drawn == end:
+                    if row < height and not s[S_VBLANK]:
+                        if s[S_DIRTY]:
+                            refresh(s_at)
+                        composed = join(composed, within(h_from, h, layers(s_at)))
+                    h_from = h
+        if last and seen > h_from:
+            if row < height and not s[S_VBLANK]:
+                if s[S_DIRTY]:
+                    refresh(s_at)
+                composed = join(composed, within(h_from, seen, layers(s_at)))
+            h_from = seen
+        if painted < h_from and (last or drawn == end or (FLUSHES >> reg) & 1):
+            if row < height:
+                paint_apart(s_at, screen_at, row, painted, h_from, composed)
+            composed = nothing
+            painted = h_from
+        if last:
+            break
+        if reg == HMOVE:
+            if as_state(prop_at)[P_HMOVE_BLANKS] and (x <= 20 or x == LAST_CYCLE):
+                s[S_BLANK] = 1
+            move(s_at, cycle, x, moved)
+        else:
+            store(s_at, prop_at, reg, value, cycle)
+        if shows:
+            settled = np.int64(OTHER)
+        odd = irregular_after(s_at, reg, odd)
+    s[S_DRAWN], s[S_LINE_START], s[S_ROW], s[S_FROM] = drawn, line, row, h_from
+    s[S_SETTLED] = 1 if settled == SAME else 0
+
+
+@inlined
+def replay_apart(s_at, prop_at, log_at, until, screen_at):
+    """For each logged store: move the beam to it, evaluate what it changes, store. Then move the beam to `until`."""
+    s = as_state(s_at)
+    logged = s[S_LOGGED]
+    s[S_LOGGED] = 0
+    if s[S_DRAW]:
+        replay_drawn(s_at, prop_at, log_at, logged, until, screen_at)
+    else:
+        replay_unseen(s_at, prop_at, log_at, logged, until)
