@@ -150,19 +150,19 @@ def test_kaiming_keeps_the_signals_size_through_the_layers():
     assert all((m.bias == 0).all() for m in network.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear))
 
 
-@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("norm", ["none", "layer", "spectral"])
 def test_the_impala_network_has_the_papers_layers_and_a_pooled_head(norm):
     net = dqn.make_network((4, 84, 84), "impala", 512, HeadSpec(6), dqn.Impala(2, norm))
     convolutions = [m for m in net.modules() if isinstance(m, torch.nn.Conv2d)]
     assert [c.out_channels for c in convolutions] == [32] * 5 + [64] * 5 + [64] * 5
     assert net.head.advantage.hidden.in_features == 64 * 6 * 6
-    assert sum(isinstance(m, torch.nn.GroupNorm) for m in net.modules()) == 6 * norm
+    assert sum(isinstance(m, torch.nn.GroupNorm) for m in net.modules()) == 6 * (norm == "layer")
     obs = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8)
     assert net(obs).shape == (3, 6, 1)
 
 
 def test_the_impala_network_scales_pixels_in_any_precision():
-    net = dqn.make_network((4, 84, 84), "impala", 64, HeadSpec(3), dqn.Impala(1, True))
+    net = dqn.make_network((4, 84, 84), "impala", 64, HeadSpec(3), dqn.Impala(1, "layer"))
     obs = torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)
     with torch.no_grad():
         plain = net(obs)

@@ -10,6 +10,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from dqnitro.envs.look import look
+from dqnitro.errors import ConfigError
 from dqnitro.planning import Wish, planned
 
 
@@ -55,12 +56,25 @@ def test_longer_games_fill_and_explore_longer():
 
 def test_a_budget_of_steps_shortens_filling_and_exploring_unless_they_are_given():
     whole = plan("dqnitro_test/LimitedWalk-v0").config
-    config = plan("dqnitro_test/LimitedWalk-v0", max_steps=2_000).config
-    assert (config.first_fill_steps, config.epsilon_decay_steps) == (100, 1_000)
-    kept = plan("dqnitro_test/LimitedWalk-v0", max_steps=2_000, epsilon_decay_steps=77, first_fill_steps=88).config
-    assert (kept.first_fill_steps, kept.epsilon_decay_steps) == (88, 77)
+    config = plan("dqnitro_test/LimitedWalk-v0", max_steps=4_000).config
+    assert (config.first_fill_steps, config.epsilon_decay_steps) == (200, 2_000)
+    kept = plan("dqnitro_test/LimitedWalk-v0", max_steps=2_000, epsilon_decay_steps=77, first_fill_steps=188).config
+    assert (kept.first_fill_steps, kept.epsilon_decay_steps) == (188, 77)
     long = plan("dqnitro_test/LimitedWalk-v0", max_steps=10**9).config
     assert (long.first_fill_steps, long.epsilon_decay_steps) == (whole.first_fill_steps, whole.epsilon_decay_steps)
+
+
+@pytest.mark.parametrize(("budget", "steps"), [(1_000, 1.0), (50_000, 2.5), (10**6, 4.0), (0, 4.0)])
+def test_with_few_steps_each_is_learned_from_more_often(budget, steps):
+    assert plan("dqnitro_test/LimitedWalk-v0", max_steps=budget).config.steps_per_update == steps
+    given = plan("dqnitro_test/LimitedWalk-v0", max_steps=budget, steps_per_update=3.0).config
+    assert given.steps_per_update == 3.0
+
+
+def test_a_short_first_fill_takes_a_smaller_batch():
+    assert plan("dqnitro_test/LimitedWalk-v0", first_fill_steps=50).config.batch_size == 50
+    with pytest.raises(ConfigError, match="batch_size 60 is larger than first_fill_steps 50"):
+        plan("dqnitro_test/LimitedWalk-v0", first_fill_steps=50, batch_size=60)
 
 
 def test_minutes_become_steps_by_the_speed_of_the_environment():

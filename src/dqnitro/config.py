@@ -54,6 +54,11 @@ class Config:
     frame_stack: int = _doc(4, "frames stacked into one observation, so that motion is visible")
     sticky_actions: float = _doc(0.0, "probability, per frame, that the console repeats the previous action")
     max_episode_frames: int = _doc(108_000, "truncate a game after this many frames (108,000: 30 minutes of play)")
+    idle_frames: int = _doc(
+        0,
+        "after this many frames without a reward every second action of an environment is random, until the next "
+        "reward or game: an agent that never serves gets over it (0: off)",
+    )
     full_actions: bool = _doc(False, "use all 18 joystick actions instead of the game's own set")
 
     # --- network
@@ -64,7 +69,11 @@ class Config:
         "under 36 pixels)",
     )
     impala_width: int = _doc(1, "network impala: how many times 16, 32 and 32 channels")
-    impala_norm: str = _doc("none", "network impala: none, or layer (a LayerNorm in every residual block)")
+    impala_norm: str = _doc(
+        "none",
+        "network impala: none, layer (a LayerNorm in every residual block) or spectral (the weights of its "
+        "convolutions divided by their largest singular value)",
+    )
     hidden_units: int = _doc(512, "width of the last hidden layer")
     dueling: bool = _doc(False, "separate value and advantage streams")
     categorical: bool = _doc(False, "C51: predict a distribution of returns")
@@ -72,6 +81,12 @@ class Config:
     value_min: float = _doc(-10.0, "lowest return of the categorical distribution")
     value_max: float = _doc(10.0, "highest return of the categorical distribution")
     quantiles: int = _doc(0, "QR-DQN: predict this many quantiles of the return, with the quantile Huber loss (0: off)")
+    implicit_quantiles: int = _doc(
+        0, "IQN: learn from this many quantiles of the return, drawn at random for every sample of a pass (0: off)"
+    )
+    noisy_sigma: float = _doc(
+        0.0, "noisy networks: first size of the noise in the weights of the last layers (0: off; 0.5 is usual)"
+    )
     init: str = _doc("torch", "initial weights: torch (PyTorch's defaults) or kaiming (He et al. 2015, biases 0)")
 
     # --- learning
@@ -135,6 +150,11 @@ class Config:
         "runner processes: a vector step that takes longer than this many seconds counts as hung, and the player is "
         "started again (0: never)",
     )
+    gpus: int = _doc(
+        1,
+        "runners device and hybrid: train one learner on this many GPUs, each with its share of the environments, of "
+        "the replay and of every batch (with device cpu: in this many processes)",
+    )
     device: str = _doc("cpu", "where learning runs: cpu, cuda, or auto")
     act_device: str = _doc(
         "same", "where actions are chosen: same (as device), or cpu, cuda, cuda:1 with a copy of the network"
@@ -197,7 +217,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "replay": ("plain", "frames"),
     "replay_device": ("auto", "cpu", "cuda"),
     "network": ("nature", "small", "impala", "board"),
-    "impala_norm": ("none", "layer"),
+    "impala_norm": ("none", "layer", "spectral"),
     "init": ("torch", "kaiming"),
     "resize": ("area", "linear", "pillow"),
     "images": ("grey", "full"),
@@ -247,8 +267,10 @@ RANGES: dict[str, Range] = {
     "n_envs": Range(1, 2**20), "env_threads": Range(0, 1024), "env_parts": Range(0, 1024),
     "frame_skip": Range(1, 1000), "noop_max": Range(0, 10_000), "screen_size": Range(36, 1024),
     "frame_stack": Range(1, 256), "sticky_actions": Range(0, 1), "max_episode_frames": Range(1, 2**31 - 1),
+    "idle_frames": Range(0, 2**31 - 1),
     "hidden_units": Range(1, 2**16), "atoms": Range(2, 10_000), "value_min": Range(-1e12, 1e12),
     "value_max": Range(-1e12, 1e12), "impala_width": Range(1, 16), "quantiles": Range(0, 10_000),
+    "implicit_quantiles": Range(0, 10_000), "noisy_sigma": Range(0, 100),
     "munchausen_temperature": Range(0, 1e6, over=True), "munchausen_scale": Range(0, 1),
     "munchausen_floor": Range(-1e6, 0),
     "learning_rate": Range(0, 1000, over=True), "adam_epsilon": Range(0, 1000), "gamma": Range(0, 1),
@@ -259,7 +281,7 @@ RANGES: dict[str, Range] = {
     "replay_capacity": Range(1, _EVER), "priority_alpha": Range(0, 1), "priority_beta": Range(0, 1),
     "priority_beta_steps": Range(0, _EVER),
     "slack_steps": Range(0, MAX_SLACK_TICKS * 2**20), "players": Range(1, 4096), "chunk_vector_steps": Range(1, 10_000),
-    "act_sync_updates": Range(1, 10**9),
+    "act_sync_updates": Range(1, 10**9), "gpus": Range(1, 4096),
     "player_timeout_s": Range(0, 1e9), "torch_threads": Range(0, 1024),
     "max_steps": Range(0, _EVER), "max_minutes": Range(0, 1e8), "stop_at_score": Range(-1e12, math.inf),
     "checkpoint_every_s": Range(0, 1e9), "log_every_s": Range(0, 1e9),
@@ -345,9 +367,10 @@ def _check_learning(c: Config) -> None:
         )
     if c.value_max <= c.value_min:
         raise ConfigError(f"value_max {c.value_max} must be over value_min {c.value_min}")
-    if c.quantiles and c.categorical:
-        raise ConfigError("categorical and quantiles are two heads for the same thing", "leave out one of them")
-    if c.quantiles == 1:
+    heads = [name for name in ("categorical", "quantiles", "implicit_quantiles") if getattr(c, name)]
+    if len(heads) > 1:
+        raise ConfigError(f"{heads[0]} and {heads[1]} are two heads for the same thing", "leave out one of them")
+    if 1 in (c.quantiles, c.implicit_quantiles):
         raise ConfigError("one quantile is not a distribution", "at least 2, or 0 to predict the value itself")
     if c.munchausen and c.categorical:
         raise ConfigError("munchausen targets are not defined for a categorical head", "use --quantiles 64 instead")
@@ -379,6 +402,7 @@ def _check_replay(c: Config) -> None:
 
 
 def _check_runner(c: Config) -> None:
+    _check_gpus(c)
     if c.env_parts > 1 and c.runner != "hybrid":
         raise ConfigError(f"env_parts {c.env_parts} needs runner hybrid, got {c.runner}", "leave env_parts at 0")
     if c.slack_steps and c.runner not in ("processes", "cluster"):
@@ -402,3 +426,16 @@ def _check_runner(c: Config) -> None:
             f"slack_steps {c.slack_steps} is over {MAX_SLACK_TICKS} steps of each of {c.n_envs} environments",
             f"at most {MAX_SLACK_TICKS * c.n_envs + c.n_envs - 1}; more would only make the acting weights older",
         )
+
+
+def _check_gpus(c: Config) -> None:
+    if c.gpus > 1 and c.runner not in ("device", "hybrid"):
+        raise ConfigError(f"gpus {c.gpus} needs runner device or hybrid, got {c.runner}", "use --runner device")
+    for name, what in (("n_envs", "environments"), ("batch_size", "transitions of a batch")):
+        n = getattr(c, name)
+        if n % c.gpus:
+            below = n - n % c.gpus
+            raise ConfigError(
+                f"{n} {what} cannot be divided among {c.gpus} GPUs",
+                f"--{name.replace('_', '-')} {f'{below} or ' * (below > 0)}{below + c.gpus}",
+            )

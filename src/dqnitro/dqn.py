@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dqnitro.heads import Draws, Head, HeadSpec
+
 
 class Batch(NamedTuple):
     """B transitions, as every replay returns them."""
@@ -36,65 +38,6 @@ def joined(obs: Tensor, *others: Tensor) -> Tensor:
     for part, x in zip(out.split([len(obs), *map(len, others)]), (obs, *others), strict=True):
         part.copy_(x)
     return out
-
-
-@dataclass(frozen=True)
-class HeadSpec:
-    """What the network predicts for each action: one value, probabilities of `atoms` returns, or `atoms` quantiles."""
-
-    n_actions: int
-    dueling: bool = False
-    atoms: int = 1
-    value_min: float = -10.0
-    value_max: float = 10.0
-    quantiles: bool = False  # the atoms are quantiles of the return, not probabilities of fixed returns
-
-    @property
-    def categorical(self) -> bool:
-        return self.atoms > 1 and not self.quantiles
-
-
-class Stream(nn.Module):
-    """One hidden layer and an output. The output layer stays float32 under mixed precision.
-
-    bfloat16 has 8 bits: near 1 it cannot tell 1.000 from 1.003, and the actions of one state often differ by less.
-    """
-
-    def __init__(self, features: int, hidden: int, outputs: int) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(features, hidden)
-        self.relu = nn.ReLU()
-        self.output = nn.Linear(hidden, outputs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        h = self.relu(self.hidden(x))
-        if not torch.is_autocast_enabled(x.device.type):
-            return self.output(h)
-        with torch.autocast(x.device.type, enabled=False):
-            return self.output(h.float())
-
-
-class Head(nn.Module):
-    """The last layers, (B, features) -> (B, n_actions, atoms); dueling adds a value stream."""
-
-    def __init__(self, features: int, hidden: int, spec: HeadSpec) -> None:
-        super().__init__()
-        self.spec = spec
-        self.advantage = Stream(features, hidden, spec.n_actions * spec.atoms)
-        self.value = Stream(features, hidden, spec.atoms) if spec.dueling else None
-
-    @property
-    def streams(self) -> list[Stream]:
-        """Advantage, and value if there is one."""
-        return [self.advantage] if self.value is None else [self.advantage, self.value]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.combine(self.advantage(x)) if self.value is None else self.combine(self.advantage(x), self.value(x))
-
-    def combine(self, advantage: Tensor, value: Tensor | None = None) -> Tensor:
-        """The outputs of the streams combined: (B, n_actions, atoms)."""
-        out = advantage.view(-1, self.spec.n_actions, self.spec.atoms)
-        return out if value is None else value.unsqueeze(1) + out - out.mean(1, keepdim=True)
 
 
 # (channels, kernel, stride) of the convolutions
@@ -130,7 +73,7 @@ class ConvNetwork(ImageNetwork):
             features = self.convolutions(torch.zeros(1, *obs_shape)).numel()
         self.head = Head(features, hidden, spec)
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, draws: Draws | None = None) -> Tensor:
         # Pixels are stored as bytes and scaled here, which needs a quarter of the memory traffic of floats.
         kind = obs.device.type
         if torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.bfloat16:
@@ -152,7 +95,7 @@ class ConvNetwork(ImageNetwork):
                 x = self.convolutions[1:](F.conv2d(x, deep_weight(first.weight), first.bias))
             else:
                 x = self.convolutions(x)
-        return self.head(x.flatten(1))
+        return self.head(x.flatten(1), draws)
 
 
 def deep_weight(weight: Tensor) -> Tensor:
@@ -162,17 +105,48 @@ def deep_weight(weight: Tensor) -> Tensor:
     return blocks.permute(0, 1, 3, 5, 2, 4).reshape(out, inputs * 16, height // 4, width // 4)
 
 
-class Residual(nn.Module):
-    """Two convolutions whose result is added to their input. `F.relu`, since the input is needed again as it was."""
+SQUARINGS = 5  # 2^5 power iterations
 
-    def __init__(self, channels: int, norm: bool) -> None:
+
+def spectral_norm(weights: Tensor) -> Tensor:
+    """The largest singular value of each of these matrices, (..., outputs, inputs) -> (...), with gradients.
+
+    Power iteration usually keeps a vector between passes; squaring the small matrix of products of the outputs needs
+    none, so that a pass stays a function of the weights.
+    """
+    wide = weights.float()
+    with torch.no_grad():
+        products = wide @ wide.mT
+        for _ in range(SQUARINGS):
+            products = products / products.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp(min=1e-30)
+            products = products @ products
+        # Every column is nearly a multiple of the first singular vector; the one with the largest entry is not 0.
+        column = products.diagonal(dim1=-2, dim2=-1).argmax(-1)[..., None, None].expand(*products.shape[:-1], 1)
+        left = F.normalize(products.gather(-1, column).squeeze(-1), dim=-1)
+        right = F.normalize((left[..., None, :] @ wide).squeeze(-2), dim=-1)
+    return ((left[..., None, :] @ wide).squeeze(-2) * right).sum(-1)
+
+
+class Residual(nn.Module):
+    """Two convolutions whose result is added to their input. `F.relu`, since the input is needed again as it was.
+
+    `spectral`: their weights are divided by the largest singular value, so that neither stretches its input much.
+    """
+
+    def __init__(self, channels: int, norm: str) -> None:
         super().__init__()
         self.first, self.second = (nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2))
         # One group over all channels and pixels is a LayerNorm that does not depend on the size of the image.
-        self.norm = nn.GroupNorm(1, channels) if norm else nn.Identity()
+        self.norm = nn.GroupNorm(1, channels) if norm == "layer" else nn.Identity()
+        self.spectral = norm == "spectral"
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + self.second(F.relu(self.first(F.relu(self.norm(x)))))
+        if not self.spectral:
+            return x + self.second(F.relu(self.first(F.relu(self.norm(x)))))
+        both = self.first.weight, self.second.weight
+        first, second = spectral_norm(torch.stack([w.flatten(1) for w in both])).to(both[0].dtype)
+        h = F.conv2d(F.relu(x), both[0] / first, self.first.bias, padding=1)
+        return x + F.conv2d(F.relu(h), both[1] / second, self.second.bias, padding=1)
 
 
 IMPALA_CHANNELS = (16, 32, 32)  # Espeholt et al. (2018), times the width
@@ -184,7 +158,7 @@ class ImpalaNetwork(ImageNetwork):
     A last max pool leaves 6x6 of 84x84 pixels, as in Clark et al. (2024): a quarter of the weights of the next layer.
     """
 
-    def __init__(self, obs_shape: tuple[int, ...], width: int, norm: bool, hidden: int, spec: HeadSpec) -> None:
+    def __init__(self, obs_shape: tuple[int, ...], width: int, norm: str, hidden: int, spec: HeadSpec) -> None:
         super().__init__()
         inputs, stages = obs_shape[0], []
         for channels in (width * c for c in IMPALA_CHANNELS):
@@ -199,7 +173,7 @@ class ImpalaNetwork(ImageNetwork):
             features = self.pool(self.stages(torch.zeros(1, *obs_shape))).numel()
         self.head = Head(features, hidden, spec)
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, draws: Draws | None = None) -> Tensor:
         stem = self.stages[0]
         assert isinstance(stem, nn.Sequential)
         first = stem[0]
@@ -211,7 +185,7 @@ class ImpalaNetwork(ImageNetwork):
             obs.to(dtype, memory_format=self.memory_format), first.weight * (1.0 / 255.0), first.bias, padding=1
         )
         x = self.stages[1:](stem[1:](x))
-        return self.head(F.relu(self.pool(x)).flatten(1))
+        return self.head(F.relu(self.pool(x)).flatten(1), draws)
 
 
 BOARD_CHANNELS = (16, 32)  # of the first convolution and of those that halve the sides
@@ -236,9 +210,9 @@ class BoardNetwork(ImageNetwork):
         self.convolutions = nn.Sequential(*layers)
         self.head = Head(inputs * sides[0] * sides[1], hidden, spec)
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Tensor, draws: Draws | None = None) -> Tensor:
         pixels = obs.to(torch.float32, memory_format=self.memory_format) * (1.0 / 255.0)
-        return self.head(self.convolutions(pixels).flatten(1))
+        return self.head(self.convolutions(pixels).flatten(1), draws)
 
 
 class VectorNetwork(nn.Module):
@@ -250,8 +224,8 @@ class VectorNetwork(nn.Module):
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(n_inputs, hidden), nn.ReLU())
         self.head = Head(hidden, hidden, spec)
 
-    def forward(self, obs: Tensor) -> Tensor:
-        return self.head(self.body(obs.float()))
+    def forward(self, obs: Tensor, draws: Draws | None = None) -> Tensor:
+        return self.head(self.body(obs.float()), draws)
 
 
 @dataclass(frozen=True)
@@ -259,7 +233,7 @@ class Impala:
     """What can be chosen of the network of that name."""
 
     width: int = 1
-    norm: bool = False
+    norm: str = "none"  # none, layer or spectral
 
 
 def make_network(
@@ -338,18 +312,20 @@ def categorical_loss(out_tm1: Tensor, action_tm1: Tensor, target_p_t: Tensor) ->
     return -(target_p_t.detach() * log_p).sum(-1)
 
 
-def quantile_huber_loss(out_tm1: Tensor, action_tm1: Tensor, target_t: Tensor) -> Tensor:
+def quantile_huber_loss(out_tm1: Tensor, action_tm1: Tensor, target_t: Tensor, taus: Tensor | None = None) -> Tensor:
     """The loss of quantile regression (Dabney et al. 2018) for the action taken, target_t (B, samples).
 
-    Quantile i of N is the midpoint (i + 1/2) / N: too low an estimate costs that much, too high a one the rest.
+    Too low an estimate of the quantile tau costs tau, too high a one the rest. Without `taus` (B, N) quantile i of N is
+    the midpoint (i + 1/2) / N.
     """
     rows = torch.arange(out_tm1.shape[0], device=out_tm1.device)
     theta = out_tm1.float()[rows, action_tm1]
     n = theta.shape[1]
-    midpoint = (torch.arange(n, device=theta.device) + 0.5) / n
+    if taus is None:
+        taus = ((torch.arange(n, device=theta.device) + 0.5) / n)[None]
     error = target_t.detach()[:, None, :] - theta[:, :, None]  # (B, quantiles, samples)
     huber = F.huber_loss(error, torch.zeros_like(error), reduction="none")
-    return ((midpoint[None, :, None] - (error.detach() < 0).float()).abs() * huber).mean(2).sum(1)
+    return ((taus[:, :, None] - (error.detach() < 0).float()).abs() * huber).mean(2).sum(1)
 
 
 class Munchausen(NamedTuple):
@@ -376,6 +352,9 @@ def soft_value(out_t: Tensor, q_t: Tensor, m: Munchausen) -> Tensor:
     scaled = log_policy(q_t, m.temperature)
     policy = (scaled / m.temperature).exp()
     return (policy.unsqueeze(-1) * (out_t.float() - scaled.unsqueeze(-1))).sum(1)
+
+
+IDLE_EPSILON = 0.5  # the chance of a random action in an environment that has had no reward for long
 
 
 def epsilon_greedy(greedy: np.ndarray, epsilon: float, n_actions: int, rng: np.random.Generator) -> np.ndarray:

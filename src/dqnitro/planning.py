@@ -11,12 +11,14 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.envs import atari_game, env_kind
 from dqnitro.ladder import fitted
-from dqnitro.learn import fixed_order, own_pieces
+from dqnitro.learn import fixed_order, own_pieces, transforms
 from dqnitro.requirements import check_runner
 
 # About how long an update takes on a core, for planning with minutes. Small networks: results/cartpole-90s.json. The
 # Nature network lies between 3 ms (results/pong-2-cores.json) and 25 ms (the textbook in results/ladder-2-cores.json).
 UPDATE_S = {"vector": 0.001, "image": 0.01}
+
+FEW_STEPS = 20_000  # with a budget of no more of them, a vector environment gets an update for every step
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,16 @@ class Planned:
 def planned(wish: Wish) -> Planned:
     """The config that was asked for; ConfigError if it cannot run here."""
     without, also = tuple(wish.without), tuple(wish.also)
-    plan = recipes.plan(wish.recipe, wish.env_id, wish.changes.get("device"), wish.changes.get("runner"))
-    config = plan.config(without, also).replace(**wish.changes)
+    changes = for_ranks(wish)
+    plan = recipes.plan(wish.recipe, wish.env_id, changes.get("device"), changes.get("runner"))
+    config = plan.config(without, also)
+    chooses = wish.recipe == "auto" and atari_game(wish.env_id) is None
+    config = config.replace(**{**(small_fill(config, changes) if chooses else {}), **divisible(config, changes)})
     budget = budget_steps(config)
-    if wish.recipe == "auto" and atari_game(wish.env_id) is None:
+    if chooses:
         config = budgeted(config, wish.changes, budget)
-    config, rungs, left_out = fixed_order.fitted(config, plan.climbed(without, also), also)
+    config, climbed = transforms.fit_for_ranks(config, plan.climbed(without, also), also)
+    config, rungs, left_out = fixed_order.fitted(config, climbed, also)
     config, rungs, why = fitted(config, rungs)
     config, rungs = own_pieces.fitted(config, rungs)
     fixed_order.check(config)
@@ -56,14 +62,45 @@ def planned(wish: Wish) -> Planned:
     return Planned(config, rungs, tuple(text for text in (left_out, why, never_learns(config, budget)) if text))
 
 
+def for_ranks(wish: Wish) -> Mapping[str, Any]:
+    """The changes of a wish; with several GPUs and no runner given, that which keeps everything on them if it can."""
+    if wish.changes.get("gpus", 1) == 1 or "runner" in wish.changes:
+        return wish.changes
+    from dqnitro.requirements import needs_cuda_console
+
+    config = Config(env_id=atari_game(wish.env_id) or wish.env_id)
+    on_cpu = wish.changes.get("device") == "cpu"
+    device = on_cpu or (atari_game(wish.env_id) is not None and needs_cuda_console(config) is None)
+    return {**wish.changes, "runner": "device" if device else "hybrid"}
+
+
+def divisible(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With a recipe's own environments and batch rounded up to what several GPUs can share."""
+    gpus = changes.get("gpus", 1)
+    sizes = {name: getattr(config, name) for name in ("n_envs", "batch_size")}
+    return {name: -(-n // gpus) * gpus for name, n in sizes.items()} | dict(changes) if gpus > 1 else changes
+
+
 def budgeted(config: Config, given: Mapping[str, Any], budget: float) -> Config:
-    """A run of `budget` steps fills its replay and explores in a part of them, unless the user says otherwise."""
+    """A run of `budget` steps fills its replay and explores in a part of them, unless the user says otherwise. With few
+    steps it learns more from each, where an update is cheap.
+    """
     most = int(min(budget, 10**12))
-    fitting = {
+    fitting: dict[str, Any] = {
         "first_fill_steps": min(config.first_fill_steps, max(config.batch_size, most // 20)),
         "epsilon_decay_steps": min(config.epsilon_decay_steps, most // 2),
     }
+    if env_kind(config.env_id, config.images) == "vector":
+        fitting["steps_per_update"] = min(config.steps_per_update, max(1.0, most / FEW_STEPS))
     return config.replace(**{name: value for name, value in fitting.items() if name not in given})
+
+
+def small_fill(config: Config, given: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch that fits into the first fill that the user asks for."""
+    fill = given.get("first_fill_steps")
+    if "batch_size" in given or not isinstance(fill, int) or not 0 < fill < config.batch_size:
+        return {}
+    return {"batch_size": fill}
 
 
 def budget_steps(config: Config) -> float:

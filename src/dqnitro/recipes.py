@@ -44,9 +44,23 @@ ON_GPU: dict[str, Any] = {
     "epsilon_decay_steps": 100_000,
     "epsilon_end": 0.01,
 }
-# ON_GPU was measured on Pong alone (results/pong-h200.json). Other games get half its learning rate, explore longer and
-# have a larger replay.
-UNSEEN_ON_GPU: dict[str, Any] = {"learning_rate": 2.5e-4, "epsilon_decay_steps": 250_000, "replay_capacity": 400_000}
+# ON_GPU was measured on Pong alone (results/pong-h200.json). With half its learning rate Name This Game stood still and
+# fell, Battle Zone and Phoenix got worse after some minutes (results/atari5-auto-h200-trial.json). Other games have
+# calmer settings: a lower rate, targets that stay longer, and a replay of all that is recent. With them Name This Game
+# learns and nothing fell back in 4.8 minutes; Q*bert and Double Dunk learn more slowly
+# (results/atari5-calm-h200-trial.json).
+UNSEEN_ON_GPU: dict[str, Any] = {
+    "learning_rate": 1e-4,
+    "steps_per_update": 16.0,
+    "n_step": 3,
+    "target_sync_steps": 8_000,
+    "first_fill_steps": 20_000,
+    "replay_capacity": 1_000_000,
+    "epsilon_decay_steps": 250_000,
+}
+SMALL_GPU_REPLAY = 400_000  # transitions on a GPU with less than LARGE_GPU_GIB: 2.8 GiB instead of 7
+# In games other than Pong half a minute without a reward is idling: an agent that does not serve, or has found nothing.
+IDLE_FRAMES = 1_800
 # Overrides when the GPU also runs the emulator: emulating many environments costs no more than a few.
 ON_DEVICE: dict[str, Any] = {"n_envs": 256}
 # The DQN of 2015, for comparing scores: its replay ratio (8 samples per step) and the settings of Dopamine's published
@@ -122,6 +136,7 @@ ON_GPU_RUNGS = ("frame-replay", "console", "fused-adam", "channels-last", "bfloa
 FEW_CORES_RUNGS = ("one-pass-adam", "side-by-side", "one-pass-acting")
 LARGE_LAYER_RUNGS = ("split-network",)  # with few cores and the hidden layer of the Nature network
 GPU_RUNNERS = ("device", "hybrid")
+VECTOR_RUNGS = ("frame-replay", "fused-adam", "few-calls")  # for environments that are vectors or boards
 MANY_CORES = 8  # with at least this many cores the CPU can keep up with the GPU learner, so use the hybrid runner
 
 
@@ -135,6 +150,16 @@ NOT_ATARI: dict[str, Any] = {
     "double": True,
     "loss": "huber",
     "grad_clip": 10.0,
+}
+# What `auto` changes of these where observations are vectors: one pass acts for eight environments, and large batches
+# keep an agent good once it is (LOG.md, CartPole and LunarLander).
+VECTORS: dict[str, Any] = {
+    "n_envs": 8,
+    "batch_size": 128,
+    "steps_per_update": 4.0,
+    "n_step": 3,
+    "learning_rate": 1e-3,
+    "epsilon_end": 0.01,
 }
 # ... and what those with large images have of Atari's.
 LARGE_IMAGES: dict[str, Any] = {
@@ -239,6 +264,17 @@ def paced(look: EnvLook) -> dict[str, Any]:
     }
 
 
+def paced_vectors(look: EnvLook) -> dict[str, Any]:
+    """What `auto` changes of that where observations are vectors: a longer memory, and a target that is as old as a
+    game is long.
+    """
+    length = min(max(look.length, 50), 5_000)
+    return {
+        "replay_capacity": min(max(200 * length, 20_000), 200_000),
+        "target_sync_steps": min(max(length, 200), 1_000),
+    }
+
+
 def own_settings(plan: Plan) -> dict[str, Any]:
     """The settings of a recipe that differ from the baseline, not counting those of its rungs."""
     mine, book = plan.base.to_dict(), _base(plan.base.env_id).to_dict()
@@ -322,12 +358,15 @@ def choose_runner(here: Here) -> tuple[str, str]:
 
 def _auto(env_id: str, here: Here | None = None) -> Plan:
     """The fastest way to a good score on this machine (or on the described one)."""
-    from dqnitro.envs import atari_game, env_kind
+    from dqnitro.envs import atari_game, env_kind, env_look
 
     base = _base(env_id).replace(device="auto")
     if atari_game(env_id) is None and (base.network == "board" or env_kind(env_id) == "vector"):
         # The network is so small that a pass costs less than launching it on a GPU or compiling it.
-        plan = _plan_if_possible("auto", base.replace(device="cpu", torch_threads=1), ("frame-replay", "fused-adam"))
+        base = base.replace(device="cpu", torch_threads=1)
+        if base.network != "board":
+            base = base.replace(**VECTORS, **paced_vectors(env_look(env_id)))
+        plan = _plan_if_possible("auto", base, VECTOR_RUNGS)
         return replace(
             plan, why="a pass of such a small network costs less than sending it to a GPU or to another process"
         )
@@ -338,10 +377,15 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
     )  # fmt: skip
     if atari_game(env_id) is None:
         return _plan_if_possible("auto", base, wanted)
-    runner, why = choose_runner(here or this_machine())
+    if not small:
+        base = base.replace(idle_frames=IDLE_FRAMES)
+    here = here or this_machine()
+    runner, why = choose_runner(here)
     if runner == "inline":
         return replace(_plan_if_possible("auto", base.replace(**SMALL_ON_CPU) if small else base, wanted), why=why)
     unseen = {} if atari_game(env_id) == "pong" else UNSEEN_ON_GPU
+    if unseen and here.gpu_gib < LARGE_GPU_GIB:
+        unseen = unseen | {"replay_capacity": SMALL_GPU_REPLAY}
     base = base.replace(device="cuda", runner=runner, **ON_GPU | unseen | (ON_DEVICE if runner == "device" else {}))
     return replace(_plan_if_possible("auto", base, ON_GPU_RUNGS), why=why)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dqnitro import own
 from dqnitro.common.host import cpu_flags, usable_cores
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
@@ -28,6 +29,28 @@ def needs_console(c: Config) -> str | None:
     if importlib.util.find_spec("dqnitro.atari") is None:
         return "this version does not include the console"
     return atari_only(c)
+
+
+def cannot_play(c: Config) -> str | None:
+    """Why this machine cannot play the environments of a config: a ROM or a compiler that is missing."""
+    from dqnitro.envs import env_kind
+
+    try:
+        if env_kind(c.env_id, c.images) != "atari":
+            return None
+    except ConfigError:  # an environment of the user's own, which a player registers itself
+        return None
+    try:
+        from ale_py import roms
+
+        path = roms.get_rom_path(c.env_id)
+        if path is None or not path.is_file():
+            return f"the ROM of {c.env_id} is missing"
+        if c.envs == "console":
+            import numba  # noqa: F401 - it compiles the console
+    except Exception as e:
+        return f"{c.env_id} cannot be played ({type(e).__name__}: {e})"
+    return None
 
 
 def needs_images(c: Config) -> str | None:
@@ -100,6 +123,8 @@ def needs_nature_network(c: Config) -> str | None:
         "hidden_units": (64, 128, 256, 512, 1024),
         "categorical": (False,),
         "quantiles": (0,),
+        "implicit_quantiles": (0,),
+        "noisy_sigma": (0.0,),
         "munchausen": (False,),
         "prioritized": (False,),
         "grad_clip": (0.0,),
@@ -110,9 +135,37 @@ def needs_nature_network(c: Config) -> str | None:
     return f"its kernels are written for the Nature network, not for {', '.join(wrong)}" if wrong else None
 
 
+def needs_no_draws(c: Config) -> str | None:
+    """Passes that are functions of the observation alone."""
+    wanting = [f"{name} {getattr(c, name):g}" for name in ("implicit_quantiles", "noisy_sigma") if getattr(c, name)]
+    return f"its passes draw no random numbers, which {' and '.join(wanting)} would want" if wanting else None
+
+
 def own_kernels_need(c: Config) -> str | None:
     """Why the settings of a config, without its other transforms, rule out the transform `own-kernels`."""
     return first_reason(needs_ring, needs_nature_network, needs_triton)(c)
+
+
+def needs_vectors(c: Config) -> str | None:
+    from dqnitro.envs import env_kind
+
+    return None if env_kind(c.env_id, c.images) == "vector" else "its passes are those of a network for vectors"
+
+
+def few_calls_need(c: Config) -> str | None:
+    """The update that the rung `few-calls` is written for, and where it runs."""
+    plain = {
+        "dueling": False, "categorical": False, "quantiles": 0, "implicit_quantiles": 0, "noisy_sigma": 0.0,
+        "munchausen": False, "optimizer": "adam", "act_device": "same",
+    }  # fmt: skip
+    wrong = [f"{name} {getattr(c, name)}" for name, value in plain.items() if getattr(c, name) != value]
+    if c.loss not in ("mse", "huber"):
+        wrong.append(f"loss {c.loss}")
+    if own.is_own("network", c.network):
+        wrong.append(f"network {c.network}")
+    if wrong:
+        return f"its update is written for values of one network and Adam, not for {', '.join(wrong)}"
+    return "the learner runs on a GPU" if on_gpu(c) else None
 
 
 def needs_host_loop(c: Config) -> str | None:
@@ -148,8 +201,34 @@ def runner_needs(runner: str, c: Config) -> str | None:
     return first_reason(*needs.get(runner, ()))(c)
 
 
+def enough_gpus(c: Config, here: int) -> str | None:
+    """`here`: how many of the ranks run on this machine."""
+    import os
+
+    import torch
+
+    there = torch.cuda.device_count()
+    if there >= here or os.environ.get("DQNITRO_SHARE_A_GPU"):
+        return None
+    return f"{here} GPUs are needed here, and torch finds {there}"
+
+
+def ranks_need(c: Config) -> str | None:
+    """Why this config cannot run on several GPUs here, or with device cpu in several processes."""
+    import os
+
+    here = int(os.environ.get("LOCAL_WORLD_SIZE") or c.gpus)
+    if c.device != "cpu":
+        return runner_needs(c.runner, c) or enough_gpus(c, here)
+    return first_reason(needs_posix, needs_images, needs_grey_frames)(c)
+
+
 def check_runner(c: Config) -> None:
     """Refuse a runner where it cannot run, before anything is built."""
+    if c.gpus > 1:
+        if why := ranks_need(c):
+            raise ConfigError(f"gpus {c.gpus}: {why}", "give --gpus a smaller number, or --device cpu to try it out")
+        return
     why = runner_needs(c.runner, c) if c.runner in ("device", "hybrid") else None
     if why is None and c.runner in ("processes", "cluster"):  # with one core `processes` gains nothing, but it runs
         why = needs_posix(c)

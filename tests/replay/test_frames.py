@@ -62,6 +62,27 @@ def test_channels_last_stacks_differ_only_in_memory_order(n_step):
     assert blank > 100, "no stack reached over the start of a game"
 
 
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_compiled_batches_of_vectors_are_those_of_the_list(n_step):
+    spec = fakes.EnvSpec(3, 4, (2, 3), np.dtype(np.float32), 1, 1, False)
+    stream = fakes.Stream(3, 1, 5)  # of its steps only the observations are replaced
+    rng, a, b = (np.random.default_rng(1) for _ in range(3))
+    plain, compiled = PlainReplay(60, spec, n_step, 0.9), FrameReplay(60, spec, n_step, 0.9, compiled=True)
+    first = rng.random((3, 2, 3), np.float32)
+    for replay in (plain, compiled):
+        replay.start(first)
+    cut = 0
+    for _ in range(150):  # round the ring twice
+        actions, step = stream.step()
+        step = step._replace(obs_t=rng.random((3, 2, 3), np.float32))
+        cut += int(step.truncated.sum())
+        plain.add(actions, step)
+        compiled.add(actions, step)
+        if len(plain) > 10:
+            same(plain.sample(16, a).batch, compiled.sample(16, b).batch)
+    assert cut > 0, "no game was cut off"
+
+
 def test_channels_last_is_ignored_where_it_is_not_supported():
     for stack in (1, 2, 3):
         spec = fakes.spec(1, stack) if stack > 1 else fakes.EnvSpec(1, 4, (1, 2, 2), np.dtype(np.uint8), 1, 4, True)

@@ -15,6 +15,7 @@ from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
 from dqnitro.ladder.rung import Promise, Rung
 from dqnitro.ladder.rungs import RUNGS
+from dqnitro.requirements import needs_no_draws
 
 __all__ = [
     "RUNGS",
@@ -59,13 +60,23 @@ def climb(config: Config, names: tuple[str, ...]) -> Config:
 
 
 def fitted(config: Config, names: tuple[str, ...] = ()) -> tuple[Config, tuple[str, ...], str | None]:
-    """Replace a transform that does not support a setting of this config by the one that it names instead.
+    """Replace a transform that does not support a setting of this config by the one that it names instead; leave out
+    those whose passes cannot draw the random numbers that its network wants.
 
-    Returns the config, the rungs, and what was replaced and why (None if nothing was). Settings given one by one are
-    applied after the rungs were chosen, so a rung can turn out not to fit.
+    Returns the config, the rungs, and what was replaced or left out and why (None if nothing was). Settings given one
+    by one are applied after the rungs were chosen, so a rung can turn out not to fit.
     """
     from dqnitro.learn.transforms import first_unfit  # it imports torch
 
+    if why := needs_no_draws(config):
+        from dqnitro.learn.transforms import TRANSFORMS
+
+        out = [n for n in config.wrappers if n in TRANSFORMS and TRANSFORMS[n].needs is needs_no_draws]
+        if out:
+            wrappers, names = (tuple(n for n in x if n not in out) for x in (config.wrappers, names))
+            config, names, more = fitted(config.replace(wrappers=wrappers), names)
+            told = f"leaving out {', '.join(out)}: {why.replace('its passes', 'passes there')}"
+            return config, names, f"{told}; {more}" if more else told
     unfit = first_unfit(config)
     if unfit is None or not unfit[0].instead:
         return config, names, None

@@ -23,6 +23,7 @@ from dqnitro.ladder.rung import (
 )
 from dqnitro.requirements import (
     atari_only,
+    few_calls_need,
     first_reason,
     needs_bfloat16,
     needs_compiler,
@@ -45,11 +46,14 @@ from dqnitro.requirements import (
     needs_triton,
     needs_two_cores,
     needs_two_gpus,
+    needs_vectors,
 )
 
 ENVS = ("two-envs", "three-envs", "four-envs", "six-envs", "eight-envs")
 STEPS = ("two-steps-per-update", "four-steps-per-update", "eight-steps-per-update", "sixteen-steps-per-update")
 ACTING = ("play-on-cpu", "play-on-second-gpu", "play-on-second-gpu-every-4", "play-on-second-gpu-every-10")
+# Passes that draw no random numbers.
+NO_DRAWS = ("own-kernels", "torchscript", "written-out", "distinct-patches", "split-network", "one-pass-acting")
 LIGHTER = (
     "No figure of its own: lighter wrappers took 395 to 448 steps/s with three environments, and 36.0 to 47.4 minutes."
 )
@@ -200,6 +204,15 @@ SAME_RUN = (
         "only the first one can be used.",
         first_reason(needs_cpu, needs_own_acting),
         replaces=("compile",),
+    ),
+    Rung(
+        "few-calls", "close", with_wrapper("few-calls"),
+        "Makes the update of a network for vectors in a dozen calls of compiled code instead of some hundred of torch: "
+        "such a network is computed in less time than it takes to call its operations.",
+        "Its first start compiles; later starts load from a cache.",
+        first_reason(needs_vectors, few_calls_need),
+        replaces=("fused-adam", "one-pass-adam", "inplace-relu", "torchscript", "float16", "bfloat16", "compile",
+                  "side-by-side", "one-pass-acting"),
     ),
     Rung(
         "cuda-graphs", "close", with_wrapper("cuda-graphs"),
@@ -436,6 +449,17 @@ OTHER_LEARNING = (
         replaces=("own-kernels",), detour=True,
     ),
     Rung(
+        "implicit-quantiles", "learning", setting(implicit_quantiles=8, quantiles=0, categorical=False),
+        "IQN: the network is asked for 8 random quantiles of the return of every sample, and acts by the mean of 32.",
+        "CPUs: the last hidden layer is computed 8 times when learning and 32 times when acting.",
+        replaces=("quantiles", *NO_DRAWS), detour=True,
+    ),
+    Rung(
+        "noisy", "learning", setting(noisy_sigma=0.5),
+        "Noisy networks: random changes of the last layers' weights explore, and learning decides how large they are.",
+        "Always a little: the last layers have twice the weights.", replaces=NO_DRAWS, detour=True,
+    ),
+    Rung(
         "munchausen", "learning", setting(munchausen=True, double=False),
         "Munchausen targets: a softmax policy in place of the maximum, and a bonus for actions that it was sure of.",
         "It costs another pass of the target network.",
@@ -447,6 +471,13 @@ OTHER_LEARNING = (
         "network, and far better scores on most games for as many frames.",
         "Games that a small network plays well, and CPUs.", needs_images,
         replaces=("small-network", "own-kernels", "torchscript"), detour=True,
+    ),
+    Rung(
+        "spectral", "learning", setting(network="impala", impala_width=2, impala_norm="spectral"),
+        "The network of IMPALA at twice its width with spectral normalisation in place of LayerNorm: no convolution of "
+        "a residual block stretches its input much.",
+        "Games that a small network plays well, and CPUs.", needs_images,
+        replaces=("small-network", "own-kernels", "torchscript", "impala"), detour=True,
     ),
 )  # fmt: skip
 

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from dqnitro import dqn
+from dqnitro.heads import Draws
 
-Act = Callable[[nn.Module, Tensor], Tensor]
+Act = Callable[..., Tensor]  # network, observations, and random numbers where it wants any
 
 
 class _Greedy:
@@ -18,12 +19,12 @@ class _Greedy:
 
     best: Tensor | None = None  # the values of the actions that were chosen last
 
-    def values(self, obs: np.ndarray) -> Tensor:
-        """Of every action, (environments, actions), where the network is."""
+    def values(self, obs: np.ndarray, noise: Tensor | None = None) -> Tensor:
+        """Of every action, (environments, actions), where the network is. `noise`: of its noisy layers."""
         raise NotImplementedError
 
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
-        return self.choose(self.values(obs))
+    def greedy(self, obs: np.ndarray, noise: Tensor | None = None) -> np.ndarray:
+        return self.choose(self.values(obs, noise))
 
     def choose(self, values: Tensor) -> np.ndarray:
         """The copy back is a synchronisation point on a GPU."""
@@ -38,8 +39,9 @@ class SameNetwork(_Greedy):
     def __init__(self, network: nn.Module, act: Act, copy: Callable[[Tensor], Tensor], atoms: Tensor | None) -> None:
         self._network, self._act, self._copy, self._atoms = network, act, copy, atoms
 
-    def values(self, obs: np.ndarray) -> Tensor:
-        return dqn.q_values(self._act(self._network, self._copy(torch.from_numpy(obs))), self._atoms)
+    def values(self, obs: np.ndarray, noise: Tensor | None = None) -> Tensor:
+        draws = () if noise is None else (Draws(None, self._copy(noise)),)
+        return dqn.q_values(self._act(self._network, self._copy(torch.from_numpy(obs)), *draws), self._atoms)
 
     def updated(self, n_updates: int) -> None:
         """Its own parameters were changed: nothing to do."""
@@ -65,12 +67,13 @@ class CopiedNetwork(_Greedy):
         self._stale = True
         self.n_copies = 0
 
-    def values(self, obs: np.ndarray) -> Tensor:
+    def values(self, obs: np.ndarray, noise: Tensor | None = None) -> Tensor:
         if self._stale:
             self._network.load_state_dict(self._source.state_dict())
             self._stale = False
             self.n_copies += 1
-        return dqn.q_values(self._act(self._network, torch.from_numpy(obs).to(self._device)), self._atoms)
+        draws = () if noise is None else (Draws(None, noise.to(self._device)),)
+        return dqn.q_values(self._act(self._network, torch.from_numpy(obs).to(self._device), *draws), self._atoms)
 
     def updated(self, n_updates: int) -> None:
         self._stale |= n_updates % self._every_updates == 0

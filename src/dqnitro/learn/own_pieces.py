@@ -15,7 +15,7 @@ from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import ConfigError
 
 # Transforms that bring an optimiser of their own, or hold it in a CUDA graph.
-HAVE_OPTIMIZERS = ("fused-adam", "one-pass-adam", "split-network", "cuda-graphs", "own-kernels")
+HAVE_OPTIMIZERS = ("fused-adam", "one-pass-adam", "split-network", "few-calls", "cuda-graphs", "own-kernels")
 
 
 class OwnNetwork(nn.Module):
@@ -35,6 +35,8 @@ def make_network(config: Config, spec: EnvSpec, head: HeadSpec) -> nn.Module:
     what = f"network {config.network}"
     if config.dueling:
         raise ConfigError(f"{what}: dueling is for the networks that come with dqnitro", "build it into yours")
+    if wanted := [name for name in ("implicit_quantiles", "noisy_sigma") if getattr(config, name)]:
+        raise ConfigError(f"{what}: {wanted[0]} is for the networks that come with dqnitro", "leave it at 0")
     made = own.find("network", config.network)(spec.obs_shape, spec.n_actions)
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{what} returned {type(made).__name__}, expected a torch.nn.Module")
@@ -68,7 +70,7 @@ def find_loss(config: Config) -> str | Callable[[Tensor, Tensor], Tensor]:
     """The name of a built-in loss, or the user's: values and targets (B,) in, the loss of each sample (B,) out."""
     if not own.is_own("loss", config.loss):
         return config.loss
-    if config.categorical or config.quantiles:
+    if config.categorical or config.quantiles or config.implicit_quantiles:
         raise ConfigError(f"loss {config.loss} compares values, but this run learns a distribution", "switch that off")
     loss = own.find("loss", config.loss)
     value = torch.zeros(3, requires_grad=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from dqnitro.config import Config
-from dqnitro.dqn import ConvNetwork, ImageNetwork
+from dqnitro.dqn import Batch, ConvNetwork, ImageNetwork, VectorNetwork
 from dqnitro.errors import ConfigError
+from dqnitro.heads import Draws
 from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.optimizer_step import PlainStep, ScaledStep, Stepper
-from dqnitro.requirements import own_kernels_need
+from dqnitro.requirements import few_calls_need, needs_no_draws, own_kernels_need
 
 if TYPE_CHECKING:
     from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
     from dqnitro.learn.cpu.split_network import SplitNetwork
 
-Forward = Callable[[nn.Module, Tensor], Tensor]
+Forward = Callable[..., Tensor]  # network, observations, and `heads.Draws` where the network wants any
 Function = Callable[..., Any]
 
 
@@ -52,6 +53,9 @@ class UpdateParts:
     beside: SideThread | None = None  # a second thread for the target's pass
     by_hand: HandwrittenPasses | None = None  # the passes over convolutional networks, where they are written out
     split: SplitNetwork | None = None  # those passes, divided between two threads
+    # The whole update of networks that it is written for: from both of them, the optimiser and the config.
+    whole: Callable[..., Callable[[Batch], tuple[float, Tensor]] | None] = lambda *_: None
+    compiled_sampling: bool = False  # the replay puts batches together in compiled code
     one_pass: bool = False  # all that the online network is asked before an update, in the pass that learns
     channels_last: bool = False  # batches that come with channels innermost save a pass over their pixels
     reads_ring: bool = False  # the update is `FusedUpdate`, which reads frames out of the ring by itself
@@ -75,6 +79,7 @@ class Transform:
     start_up: str = ""  # what takes long before the first step
     unordered: str = ""  # why a run on a GPU repeats with it only up to rounding
     needs: Callable[[Config], str | None] = lambda _: None  # why it does not support the settings of a config, or None
+    alone: str = ""  # why it cannot be used on several GPUs
     builds_on: tuple[str, ...] = ()  # transforms that have to be there as well
     instead: str = ""  # the transform to use where this one does not fit
 
@@ -84,6 +89,7 @@ class Transform:
         return self.needs(config) or (f"it builds on {' and '.join(missing)}, which is off" if missing else None)
 
 
+KEEPS_GRADIENTS = "it keeps gradients of its own, of which no mean over the ranks can be taken"
 TRANSFORMS: dict[str, Transform] = {}  # in the order in which they are applied, first innermost
 
 
@@ -100,8 +106,8 @@ def transform(name: str, **facts: Any) -> Callable[[Apply], Apply]:
 def plain_parts(device: str) -> UpdateParts:
     """The textbook: no transform at all, every pass builds a graph."""
 
-    def forward(network: nn.Module, obs: Tensor) -> Tensor:
-        return network(obs)
+    def forward(network: nn.Module, obs: Tensor, *draws: Draws) -> Tensor:
+        return network(obs, *draws)
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
         # The same operations on the same numbers as torch's default on a CPU, but two of them overwrite their input.
@@ -138,6 +144,7 @@ def fused_adam(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform(
     "one-pass-adam", only_on="cpu", elsewhere="on a GPU take fused-adam", excludes=("fused-adam", "float16"),
+    alone=KEEPS_GRADIENTS,
 )  # fmt: skip
 def one_pass_adam(parts: UpdateParts, device: str) -> UpdateParts:
     """The optimiser step as one compiled pass over the memory; what is made in bfloat16 by `written-out` and
@@ -199,6 +206,7 @@ def _trace(network: nn.Module, obs: Tensor) -> nn.Module:
     with warnings.catch_warnings():
         # torch marks TorchScript as deprecated in favour of torch.compile, which is the next rung.
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", "Converting a tensor to a Python boolean")  # shapes decide; they never change
         traced: Any = torch.jit.trace(network, obs, check_trace=False)
     for _ in range(3):  # TorchScript watches the first calls and optimises after them: before the clock starts
         traced(obs)
@@ -206,7 +214,7 @@ def _trace(network: nn.Module, obs: Tensor) -> nn.Module:
 
 
 # A TorchScript graph has the precision of its tracing in it, and torch.compile cannot look inside.
-@transform("torchscript", excludes=("compile", "float16", "bfloat16", "written-out"))
+@transform("torchscript", excludes=("compile", "float16", "bfloat16", "written-out"), needs=needs_no_draws)
 def torchscript(parts: UpdateParts, device: str) -> UpdateParts:
     """The network as a TorchScript graph, without Python between its layers. Traced, because its Python asks for the
     precision in use, which `torch.jit.script` cannot express. The graph shares the network's parameters.
@@ -244,9 +252,9 @@ def _mixed(parts: UpdateParts, device: str, dtype: torch.dtype) -> UpdateParts:
         return network
 
     def mixed(f: Forward) -> Forward:
-        def forward(network: nn.Module, obs: Tensor) -> Tensor:
+        def forward(network: nn.Module, obs: Tensor, *draws: Draws) -> Tensor:
             with torch.autocast(kind, dtype=dtype):
-                return f(network, obs).float()
+                return f(network, obs, *draws).float()
 
         return forward
 
@@ -255,7 +263,9 @@ def _mixed(parts: UpdateParts, device: str, dtype: torch.dtype) -> UpdateParts:
     )
 
 
-@transform("float16", excludes=("bfloat16", "written-out"))
+@transform(
+    "float16", excludes=("bfloat16", "written-out"), alone="its scale of the loss would differ from rank to rank"
+)
 def float16(parts: UpdateParts, device: str) -> UpdateParts:
     """11 bits of precision but a narrow range, so the loss is scaled up for the backward pass."""
     return replace(_mixed(parts, device, torch.float16), step=ScaledStep(device))
@@ -270,16 +280,18 @@ def bfloat16(parts: UpdateParts, device: str) -> UpdateParts:
     kind = torch.device(device).type
 
     def around_act(f: Forward) -> Forward:
-        def act(network: nn.Module, obs: Tensor) -> Tensor:
+        def act(network: nn.Module, obs: Tensor, *draws: Draws) -> Tensor:
             with torch.autocast(kind, dtype=torch.bfloat16):
-                return f(network, obs)
+                return f(network, obs, *draws)
 
         return act
 
     return replace(_mixed(parts, device, torch.bfloat16), around_act=around_act)
 
 
-@transform("written-out", only_on="cpu", elsewhere="on a GPU take bfloat16")
+@transform(
+    "written-out", only_on="cpu", elsewhere="on a GPU take bfloat16", needs=needs_no_draws, alone=KEEPS_GRADIENTS
+)  # fmt: skip
 def written_out(parts: UpdateParts, device: str) -> UpdateParts:
     """bfloat16 with the convolutional network's passes written out by hand, forward and backward, for learners on a
     CPU.
@@ -294,7 +306,7 @@ def written_out(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform(
     "distinct-patches", only_on="cpu", elsewhere="on a GPU take bfloat16",
-    excludes=("torchscript", "float16", "written-out", "compile"),
+    excludes=("torchscript", "float16", "written-out", "compile"), needs=needs_no_draws, alone=KEEPS_GRADIENTS,
 )  # fmt: skip
 def distinct_patches(parts: UpdateParts, device: str) -> UpdateParts:
     """The passes of `written-out`, with every distinct patch of a batch convolved once."""
@@ -310,7 +322,10 @@ def _by_hand(parts: UpdateParts, passes: HandwrittenPasses) -> UpdateParts:
     from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
 
     def or_else(mine: Callable[[ConvNetwork, Tensor], Tensor], other: Forward) -> Forward:
-        return lambda network, obs: mine(network, obs) if isinstance(network, ConvNetwork) else other(network, obs)
+        def forward(network: nn.Module, obs: Tensor, *draws: Draws) -> Tensor:
+            return mine(network, obs) if isinstance(network, ConvNetwork) else other(network, obs, *draws)
+
+        return forward
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
         optimizer = parts.make_optimizer(parameters, lr, eps)
@@ -327,13 +342,16 @@ def _by_hand(parts: UpdateParts, passes: HandwrittenPasses) -> UpdateParts:
     )  # fmt: skip
 
 
-@transform("side-by-side", only_on="cpu", elsewhere="leave it out: a GPU has one queue")
+@transform(
+    "side-by-side", only_on="cpu", elsewhere="leave it out: a GPU has one queue",
+    alone="the ranks already share the cores",
+)  # fmt: skip
 def side_by_side(parts: UpdateParts, device: str) -> UpdateParts:
     """The target's pass in a second thread while the online network's runs."""
     return replace(parts, beside=SideThread())
 
 
-@transform("split-network")
+@transform("split-network", needs=needs_no_draws, alone=KEEPS_GRADIENTS)
 def split_network(parts: UpdateParts, device: str) -> UpdateParts:
     """The hidden layer, its gradient and its optimiser on a second thread; the convolutions on the first."""
     from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
@@ -352,7 +370,10 @@ def split_network(parts: UpdateParts, device: str) -> UpdateParts:
     return replace(parts, beside=beside, split=SplitNetwork(parts.by_hand, beside), make_optimizer=make_optimizer)
 
 
-@transform("one-pass-acting", only_on="cpu", elsewhere="on a GPU take cuda-graphs")
+@transform(
+    "one-pass-acting", only_on="cpu", elsewhere="on a GPU take cuda-graphs", needs=needs_no_draws,
+    alone="its runners act from the ring, not from the pass that learns",
+)  # fmt: skip
 def one_pass_acting(parts: UpdateParts, device: str) -> UpdateParts:
     """Actions from the update's own pass over the batch. It has the weights that acting would use: both come before the
     step.
@@ -367,6 +388,7 @@ def one_pass_acting(parts: UpdateParts, device: str) -> UpdateParts:
 )  # fmt: skip
 def compiled(parts: UpdateParts, device: str) -> UpdateParts:
     """`torch.compile` around the loss: forward and backward become a few fused kernels. Costs tens of seconds once."""
+    warnings.filterwarnings("ignore", "TensorFloat32 tensor cores", UserWarning)  # advice; `close` means float32
 
     def fit_optimizer(optimizer: torch.optim.Optimizer) -> None:
         """One kernel over all parameters that fills the GPU; torch's own fused one uses a few dozen blocks."""
@@ -379,6 +401,30 @@ def compiled(parts: UpdateParts, device: str) -> UpdateParts:
         compile=lambda f: torch.compile(parts.compile(f), dynamic=False),
         fit_optimizer=fit_optimizer if torch.device(device).type == "cuda" else parts.fit_optimizer,
     )
+
+
+@transform(
+    "few-calls", only_on="cpu", elsewhere="on a GPU take cuda-graphs", needs=few_calls_need, instead="fused-adam",
+    alone=KEEPS_GRADIENTS,
+    excludes=("fused-adam", "one-pass-adam", "inplace-relu", "torchscript", "float16", "bfloat16", "one-pass-acting",
+              "compile"),
+)  # fmt: skip
+def few_calls(parts: UpdateParts, device: str) -> UpdateParts:
+    """The whole update of a `VectorNetwork` in a dozen calls of compiled code, its acting pass in three."""
+    from dqnitro.learn.cpu import vector_update as v
+
+    def whole(
+        online: nn.Module, target: nn.Module, optimizer: torch.optim.Optimizer, config: Config
+    ) -> Callable[[Batch], tuple[float, Tensor]] | None:
+        if not (isinstance(online, VectorNetwork) and isinstance(target, VectorNetwork)):
+            return None
+        assert isinstance(optimizer, v.FlatAdam)
+        return v.VectorUpdate(online, target, optimizer, config)
+
+    return replace(
+        parts, prepare=lambda network: v.flatten(parts.prepare(network)), make_optimizer=v.FlatAdam, whole=whole,
+        act=v.VectorActing(parts.act), compiled_sampling=True,
+    )  # fmt: skip
 
 
 # Scaling asks on the host whether a gradient overflowed, and TorchScript rewrites itself while it runs: neither can be
@@ -394,13 +440,13 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
 
     graphs: weakref.WeakKeyDictionary[nn.Module, Graphed] = weakref.WeakKeyDictionary()
 
-    def act(network: nn.Module, obs: Tensor) -> Tensor:
+    def act(network: nn.Module, obs: Tensor, *draws: Draws) -> Tensor:
         if not obs.is_cuda:  # a copy of the network that acts on the CPU
-            return parts.act(network, obs)
+            return parts.act(network, obs, *draws)
         if network not in graphs:
             whole: Any = weakref.proxy(network)  # a graph that held its key would never be forgotten
-            graphs[network] = Graphed(lambda x: (parts.act(whole, x),))
-        return graphs[network](obs)[0]
+            graphs[network] = Graphed(lambda x, *noise: (parts.act(whole, x, *(Draws(None, n) for n in noise)),))
+        return graphs[network](obs, *(d.noise for d in draws if d.noise is not None))[0]
 
     def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
         optimizer = parts.make_optimizer(parameters, lr, eps)
@@ -444,6 +490,26 @@ def first_unfit(config: Config) -> tuple[Transform, str] | None:
     """The first transform of a config that cannot be used with its other settings, and why; None if all can."""
     found = (t for name, t in TRANSFORMS.items() if name in config.wrappers)
     return next(((t, why) for t in found if (why := t.unfit(config))), None)
+
+
+def check_draws(config: Config) -> None:
+    """Refuse passes that take no random numbers for a network that wants some."""
+    if (why := needs_no_draws(config)) and (
+        found := [t.name for t in chosen(config.wrappers) if t.needs is needs_no_draws]
+    ):
+        raise ConfigError(f"wrapper {found[0]}: {why}", f"use --without {found[0]}")
+
+
+def fit_for_ranks(config: Config, rungs: tuple[str, ...], asked: Sequence[str] = ()) -> tuple[Config, tuple[str, ...]]:
+    """Without the transforms that cannot be used on several GPUs, where there are several; those that were `asked` for
+    by name are refused.
+    """
+    out = {t.name: t.alone for t in chosen(config.wrappers) if t.alone} if config.gpus > 1 else {}
+    for name in asked:
+        if name in out:
+            raise ConfigError(f"{name} cannot be used on several GPUs: {out[name]}", "leave it out")
+    kept = tuple(name for name in config.wrappers if name not in out)
+    return config.replace(wrappers=kept), tuple(name for name in rungs if name not in out)
 
 
 def for_graphs(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -32,8 +32,13 @@ def _free_memory(device: str) -> tuple[float, str]:
     return float(psutil.virtual_memory().available), "main"
 
 
-def make_replay(config: Config, spec: EnvSpec, learner_device: str, channels_last: bool) -> Replay:
-    """The replay a config asks for; ConfigError if it would not fit. `channels_last`: how the learner reads pixels."""
+def make_replay(
+    config: Config, spec: EnvSpec, learner_device: str, channels_last: bool, compiled: bool = False
+) -> Replay:
+    """The replay a config asks for; ConfigError if it would not fit.
+
+    `channels_last`: how the learner reads pixels. `compiled`: vectors are put together in compiled code.
+    """
     from dqnitro.replay.frames import FrameReplay, frame_bytes
     from dqnitro.replay.plain import PlainReplay, plain_bytes
     from dqnitro.replay.prioritized import PrioritizedReplay
@@ -51,7 +56,7 @@ def make_replay(config: Config, spec: EnvSpec, learner_device: str, channels_las
     # Gathering pixels in the order in which they are read saves the learner a pass over every batch.
     if c.prioritized:
         return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha, channels_last)
-    return FrameReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, channels_last)
+    return FrameReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, channels_last, compiled)
 
 
 def _own_replay(config: Config, spec: EnvSpec) -> Replay:

@@ -42,9 +42,11 @@ class FrameReplay:
         gamma: float,
         device: str | torch.device = "cpu",
         channels_last: bool = False,
+        compiled: bool = False,
     ) -> None:
         """`channels_last` asks for sampled stacks in that memory order (with the same values). It is supported for
-        stacks of four bytes in main memory on little-endian machines, and ignored elsewhere.
+        stacks of four bytes in main memory on little-endian machines, and ignored elsewhere. `compiled` asks for
+        batches that compiled code puts together; it is supported for floats that are not stacked, in main memory.
         """
         self._spec = spec
         self._n_step = n_step
@@ -70,6 +72,10 @@ class FrameReplay:
         if channels_last and supported and sys.byteorder == "little":
             self._gather = self._gather_compiled
             self._gather(np.zeros(1, np.int64), np.zeros(1, np.int64), None)  # compiles now, not at the first sample
+
+        if compiled and self._stack == 1 and dtype == torch.float32 and self.device.type == "cpu":
+            self._gather = self._gather_vectors
+            self._gather(np.zeros(1, np.int64), np.zeros(1, np.int64), None)
 
     # -- writing
 
@@ -180,6 +186,22 @@ class FrameReplay:
         weight = np.ones(n, np.float32) if weight is None else weight.astype(np.float32)
         action_tm1, reward_t, discount_t, w = (torch.from_numpy(x) for x in (action, reward, discount, weight))
         return Batch(stacks(np.zeros(n, np.int64)), action_tm1, reward_t, discount_t, stacks(length), w)
+
+    def _gather_vectors(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
+        """The same, compiled, for observations that are not stacked."""
+        from dqnitro.replay import frames_numba
+
+        n = len(env)
+        reward, discount = np.empty(n, np.float32), np.empty(n, np.float32)
+        action, length = np.empty(n, np.int64), np.empty(n, np.int64)
+        frames = self._frames.view(len(self._frames), -1).numpy()
+        obs_tm1, obs_t = (np.empty((n, frames.shape[1]), np.float32) for _ in range(2))
+        played = (self._reward, self._flags, self._gamma_power)
+        frames_numba.returns(*played, env, position, reward, discount, length, TERMINATED, TRUNCATED)
+        frames_numba.vectors(frames, self._action, env, position, length, obs_tm1, obs_t, action)
+        weight = np.ones(n, np.float32) if weight is None else weight.astype(np.float32)
+        obs_tm1, obs_t = (x.reshape(n, *self._spec.obs_shape) for x in (obs_tm1, obs_t))
+        return Batch(*map(torch.from_numpy, (obs_tm1, action, reward, discount, obs_t, weight)))
 
     def update_priorities(self, ids: np.ndarray, td_error: Tensor) -> None:
         """Uniform: nothing to do."""

@@ -65,3 +65,25 @@ def returns(
                 discount = np.float32(0.0)
                 break
         out_reward[i], out_discount[i], out_length[i] = total, discount, length
+
+
+@kept(nogil=True, error_model="numpy")
+def vectors(
+    frames: np.ndarray,
+    action: np.ndarray,
+    env: np.ndarray,
+    position: np.ndarray,
+    length: np.ndarray,
+    obs_tm1: np.ndarray,
+    obs_t: np.ndarray,
+    out_action: np.ndarray,
+) -> None:
+    """Observations that are not stacked: those at these positions and `length` steps later, and the actions."""
+    slots, n_envs = action.shape
+    for i in range(len(env)):
+        e, here, there = env[i], position[i] % slots, (position[i] + length[i]) % slots
+        out_action[i] = action[here, e]
+        first, second = frames[here * n_envs + e], frames[there * n_envs + e]
+        for j in range(frames.shape[1]):
+            obs_tm1[i, j] = first[j]
+            obs_t[i, j] = second[j]

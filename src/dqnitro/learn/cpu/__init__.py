@@ -13,8 +13,9 @@ saves one of these.
 | `bf16_shadow` | | the table of weights and gradients that the optimiser and the passes share |
 | `side_thread` | `side-by-side` | the target network's pass in a second thread |
 | `split_network` | `split-network` | the hidden layer, its gradient and its optimiser in that thread |
+| `vector_update`, `vector_kernels` | `few-calls` | the whole update of a network for vectors, which is all overhead |
 
-An update with all of them:
+An update with all of them but the last:
 
 1. `Bf16Weights.refresh` converts the weights that changed; the large ones the optimiser has written already.
 2. `PatchDedup.forward` numbers the patches of the batch and convolves the distinct ones, while the side thread does the
