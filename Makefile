@@ -6,7 +6,7 @@ MINUTES ?= 0
 # Workers for the tests: one more than there are cores, because some tests wait for processes. Every one loads torch.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: setup pong test test-gpu test-cluster chaos docs lint clean
+.PHONY: setup pong test test-gpu test-cluster test-replicas chaos docs lint clean
 
 setup: $(READY)
 
@@ -36,6 +36,10 @@ test-gpu: $(READY)
 # A Ray cluster of three nodes on this machine, whose players and nodes are killed: some minutes on two cores.
 test-cluster: $(READY)
 	DQNITRO_TEST_CLUSTER=1 $(BIN)/python -m pytest tests/cluster -rs
+
+# Ranks of one learner as processes on this machine, killed, stopped and interrupted: some minutes on two cores.
+test-replicas: $(READY)
+	DQNITRO_TEST_REPLICAS=1 $(BIN)/python -m pytest tests/commands/test_replicas_command.py -rs
 
 # Over 2,000 faults of all kinds, half an hour on one core; `make test` makes 300 of them. docs/chaos.md
 chaos: $(READY)

@@ -5,12 +5,14 @@ before it is imported: `test_fused_update` runs this file in a process of its ow
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from dqnitro.config import Config
+from dqnitro.distributed.ranks import ALONE, Ranks
 from dqnitro.envs.base import EnvSpec
 from dqnitro.learn.gpu import fused_update
 from dqnitro.learn.gpu.fused_update import FusedUpdate
@@ -48,7 +50,32 @@ def config_of(kind: str, batch: int) -> Config:
     )  # fmt: skip
 
 
-def pair(config: Config, device: str, dtype: torch.dtype, together: int) -> tuple[FusedUpdate, Learner, Learner, Ring]:
+class Others:
+    """Another rank, whose gradients are `times` those of this one."""
+
+    rank, size = 0, 2
+
+    def __init__(self, times: float) -> None:
+        self._times, self.numbers = times, 0
+
+    def total_(self, x: torch.Tensor) -> None:
+        x.mul_(1 + self._times)
+
+    def start_mean_(self, x: torch.Tensor) -> Callable[[], None]:
+        self.numbers += x.numel()
+
+        def wait() -> None:
+            x.mul_((1 + self._times) / 2)
+
+        return wait
+
+    def totals(self, numbers: Sequence[int]) -> list[int]:
+        return list(numbers)
+
+
+def pair(
+    config: Config, device: str, dtype: torch.dtype, together: int, ranks: Ranks = ALONE
+) -> tuple[FusedUpdate, Learner, Learner, Ring]:
     """Our kernels and a plain learner with the same weights. The target network is another one, so that a mix-up would
     show.
     """
@@ -58,7 +85,7 @@ def pair(config: Config, device: str, dtype: torch.dtype, together: int) -> tupl
     other = Learner(config.replace(seed=9), spec, device)
     for learner in (mine, plain):
         learner.target.load_state_dict(other.online.state_dict())
-    return FusedUpdate(config, mine, ring, together, dtype), mine, plain, ring
+    return FusedUpdate(config, mine, ring, together, dtype, ranks), mine, plain, ring
 
 
 def same_weights(a: Packed, b: Packed) -> bool:
@@ -68,13 +95,14 @@ def same_weights(a: Packed, b: Packed) -> bool:
 
 
 def check_updates(
-    kind: str, device: str, dtype: torch.dtype, tolerance: float, batch: int = 3, together: int = 2
+    kind: str, device: str, dtype: torch.dtype, tolerance: float, batch: int = 3, together: int = 2,
+    ranks: Ranks = ALONE,
 ) -> None:  # fmt: skip
     """Two groups of updates: losses, parameters and Adam's moments are those of autograd and torch's optimiser, but for
     a share `tolerance` of how far they have moved.
     """
     config = config_of(kind, batch)
-    own, mine, plain, ring = pair(config, device, dtype, together)
+    own, mine, plain, ring = pair(config, device, dtype, together, ranks)
     before = {k: v.clone() for k, v in plain.online.state_dict().items()}
     for n in (together, 1):
         t, env = ring.draw(n * batch, config.n_step, ring.head, ring.filled)
@@ -94,6 +122,18 @@ def check_updates(
         pairs |= {key: tuple(s[key] for s in states) for key in ("exp_avg", "exp_avg_sq")}
         for what, (ours, theirs) in pairs.items():
             assert theirs.norm() > 0 and (ours - theirs).norm() <= tolerance * theirs.norm(), f"{name}, {what}"
+
+
+def check_all_is_averaged(kind: str, device: str, dtype: torch.dtype, batch: int = 3) -> None:
+    """Another rank with the opposite gradients: nothing moves, and the loss is the mean, too."""
+    config, others = config_of(kind, batch), Others(-1.0)
+    own, mine, _, ring = pair(config, device, dtype, 1, others)
+    before = {k: v.clone() for k, v in mine.online.state_dict().items()}
+    losses = own.learn(*ring.draw(batch, config.n_step, ring.head, ring.filled))[0]
+    assert float(losses[0]) == 0 and int(own.masters.step) == 1
+    assert others.numbers == sum(p.numel() for p in mine.online.parameters()) + 1
+    for name, p in mine.online.named_parameters():
+        assert torch.equal(p, before[name]), name
 
 
 def check_gradients(kind: str, device: str, dtype: torch.dtype, cosine: float, batch: int = 3) -> None:
@@ -182,6 +222,8 @@ if __name__ == "__main__":
     plain, rich = KINDS
     check_updates(plain, "cpu", torch.float32, 1e-3, together=1)
     check_updates(rich, "cpu", torch.float32, 1e-3, together=2)
+    check_updates(plain, "cpu", torch.float32, 1e-3, together=1, ranks=Others(1.0))
+    check_all_is_averaged(rich, "cpu", torch.float32)
     check_gradients(rich, "cpu", torch.float32, 0.9999)
     check_looking_and_acting("cpu", torch.float32, 1e-5)
     check_copies("cpu", torch.float32)

@@ -64,6 +64,33 @@ class EnvFailed(Exception):
         self.trace = trace  # of the environment's own exception
 
 
+class RankLost(Exception):
+    """A rank of a run on several GPUs is gone. All others stop; the run is as its last checkpoint."""
+
+    exit_code = 6
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            " ".join(f"{what}; all ranks have stopped; hint: --resume continues from the last checkpoint".split())
+        )
+
+    @staticmethod
+    def because(error: BaseException) -> RankLost:
+        """What was noticed by a message that did not come."""
+        return RankLost(f"a rank is gone ({str(error).splitlines()[0][:200] if str(error) else type(error).__name__})")
+
+
+class RanksDiffer(Exception):
+    """The ranks of a run have different weights. Nothing was saved; the last checkpoint is whole."""
+
+    exit_code = 7
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            " ".join(f"{what}; nothing was saved; hint: --resume continues from the last checkpoint".split())
+        )
+
+
 class CallbackFailed(Exception):
     """A callback of the user's raised an exception, which is the cause. The run was saved before."""
 

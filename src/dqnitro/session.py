@@ -34,7 +34,7 @@ from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
 from dqnitro.learn.fixed_order import fixed_order
 from dqnitro.requirements import check_runner
 from dqnitro.run import make_run
-from dqnitro.store import checkpoint
+from dqnitro.store import checkpoint, shards
 from dqnitro.store.run_folder import LAST, RunFolder
 from dqnitro.store.saved_record import check_record
 
@@ -43,6 +43,7 @@ LIMITS = (
     "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s",
     "eval_every_steps", "games_per_eval", "eval_epsilon",
 )  # fmt: skip
+LAYOUT = ("gpus",)  # may change as well: the shards of the run are dealt out again
 ENDINGS = ("solved", "steps", "minutes")  # of a run that did what it was asked for
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "callback": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
@@ -135,16 +136,17 @@ def resume(
     if not folder.path.is_dir():
         raise CheckpointError(f"{folder.path} does not exist", "`dqnitro runs` lists all runs")
     for name in changes:
-        if name not in LIMITS:
-            raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join(LIMITS)}")
+        if name not in (*LIMITS, *LAYOUT):
+            raise ConfigError(f"{name} cannot change on resume", f"these can: {', '.join((*LIMITS, *LAYOUT))}")
     folder.lock()
     try:
         folder.check_places()
-        arrays, manifest = checkpoint.load(folder.path)
+        manifest = checkpoint.load(folder.path, lambda name: False)[1]
         config = check_record(manifest, folder.path).replace(**changes)
         check_trust(config, trust)
+        loaded = None if config.gpus > 1 else shards.load(folder.path, 0, 1)  # of several ranks each reads its own
         with fixed_order(config), Signals().installed():
-            return _resume(folder, config, arrays, manifest, (sinks, callbacks), started)
+            return _resume(folder, config, loaded, manifest, (sinks, callbacks), started)
     finally:
         folder.unlock()
 
@@ -152,7 +154,7 @@ def resume(
 def _resume(
     folder: RunFolder,
     config: Config,
-    arrays: dict[str, Any],
+    loaded: shards.Loaded | None,
     manifest: dict[str, Any],
     consumers: tuple[Sequence[Sink], Sequence[Callback]],
     started: float,
@@ -164,14 +166,25 @@ def _resume(
     try:
         try:
             with signals.starting():  # games are played again up to where they were
-                agent.set_state(arrays, manifest)
+                saved_by = _load(agent, folder, loaded)
         except (LookupError, ValueError, RuntimeError, TypeError, AttributeError, ArithmeticError, AssertionError) as e:
             raise CheckpointError(
                 f"{folder.path}: the checkpoint does not fit its config ({type(e).__name__}: {e})"
             ) from e
+        if saved_by != config.gpus:
+            ranks = f"{saved_by} rank{'s' * (saved_by > 1)}"
+            _say(f"saved by {ranks}: replay and environments are dealt out to {config.gpus}")
         return _run(ticks, Training(agent, folder.path, callbacks), folder, sinks, started, manifest)
     finally:
         agent.close()
+
+
+def _load(agent: Any, folder: RunFolder, loaded: shards.Loaded | None) -> int:
+    """Put an agent where its checkpoint was; how many ranks had saved it."""
+    if loaded is None:
+        return agent.load(folder.path)
+    agent.set_state(loaded.arrays, loaded.record)
+    return loaded.ranks
 
 
 def _file_sinks(
@@ -214,7 +227,9 @@ def _run(
             "metrics_bytes": jsonl.position(),
             "saved": now_text(),
         }
-        checkpoint.save(folder.path / "checkpoints", agent.clock.steps, arrays, record)
+        # A run on several GPUs has other ranks, which save their shards.
+        others = getattr(agent, "save_others", None)
+        checkpoint.save(folder.path / "checkpoints", agent.clock.steps, arrays, record, others)
         save_weights(agent, folder.path)
         evaluations.saved()
 

@@ -16,78 +16,7 @@ from dqnitro.run.build import make_clock
 from dqnitro.run.gpu.agent import UPDATES
 from dqnitro.run.gpu.device import STEPS_PER_GRAPH, DeviceAgent, Graphs, make
 from dqnitro.run.gpu.device import ticks as ticks_of
-
-SIZE = 36
-GAME = 6  # steps of a game
-
-
-class Catch:
-    """n games of `GAME` steps: a bright bar is on the left or on the right; action 1 is right for right, 0 for left.
-
-    Like consoles on a GPU: an environment whose game has ended is resetting for the steps that its next start takes.
-    """
-
-    n_actions = 2
-    start_steps = 20
-
-    def __init__(self, n: int) -> None:
-        self.obs = torch.zeros((n, 4, SIZE, SIZE), dtype=torch.uint8)
-        self.actions = torch.zeros(n, dtype=torch.int64)
-        self.resetting = torch.zeros(n, dtype=torch.int32)
-        self._left = torch.full((n,), GAME)
-        self._side = torch.arange(n) % 2
-        self._reward, self._over = torch.zeros(n), torch.zeros(n, dtype=torch.bool)
-        self.played = 0
-        self._draw(torch.ones(n, dtype=torch.bool), fresh=True)
-
-    def _draw(self, which: torch.Tensor, fresh: bool) -> None:
-        new = torch.where(which[:, None, None, None], 0 if fresh else self.obs.roll(-1, 1), self.obs)
-        half = torch.arange(SIZE)[None, :] // (SIZE // 2) == self._side[:, None]
-        new[which, 3] = (half[which][:, None, :] * 200).expand(-1, SIZE, SIZE).to(torch.uint8)
-        self.obs.copy_(new)
-
-    def step(self) -> None:
-        here = self.resetting == 0
-        self.played += int(here.sum())
-        self._reward = torch.where(self.actions == self._side, 1.0, -1.0) * here
-        self._left = self._left - here.long()
-        self._over = here & (self._left == 0)
-        self._side = torch.where(here, (self._side * 5 + self._left + torch.arange(len(here))) % 2, self._side)
-        self._draw(here, fresh=False)
-        ready = self.resetting == 1
-        self.resetting.copy_((self.resetting - 1).clamp(min=0))
-        self.resetting[self._over] = self.start_steps
-        self._left[ready] = GAME
-        self._draw(ready, fresh=True)
-
-    def outcome(self):
-        return self._reward, self._over, torch.zeros_like(self._over)
-
-    def ended(self):
-        return self._over
-
-    def get_state(self):
-        return {}
-
-    def set_state(self, state):
-        assert not state
-
-    def close(self): ...
-
-
-def config(**changes) -> Config:
-    base = Config(
-        env_id="pong", n_envs=8, screen_size=SIZE, network="small", hidden_units=32, replay="frames",
-        replay_capacity=8 * 400,
-        first_fill_steps=200, batch_size=32, steps_per_update=4.0, epsilon_decay_steps=2_000, target_sync_steps=256,
-        learning_rate=1e-3, n_step=1, gamma=0.5, wrappers=("no-grad", "fused-adam"), torch_threads=1,
-    )  # fmt: skip
-    return base.replace(**changes)
-
-
-def agent(c: Config) -> DeviceAgent:
-    torch.manual_seed(c.seed)
-    return DeviceAgent(c, torch.device("cpu"), Catch(c.n_envs))
+from fakes_device import GAME, Catch, agent, config
 
 
 def ticks(a: DeviceAgent):
@@ -97,7 +26,9 @@ def ticks(a: DeviceAgent):
 def test_steps_games_and_updates_are_counted():
     a = agent(config(batch_size=8))
     seen = list(itertools.islice(ticks(a), 20))
-    assert seen[-1].steps == a.player.played  # environments that were resetting did not step
+    assert (
+        isinstance(a.player, Catch) and seen[-1].steps == a.player.played
+    )  # environments that were resetting did not step
     games = [end for tick in seen for end in tick.ends]
     assert games and all(end.steps == GAME and -GAME <= end.score <= GAME for end in games)
     # one update for every four vector-step decisions after the fill, counted in vector steps
@@ -127,7 +58,12 @@ def test_it_learns_with_quantiles_munchausen_targets_and_priorities():
     assert sum(late) / len(late) > 4  # at random it is 0, at best 6
 
 
-@pytest.mark.parametrize("changes", [{}, {"double": True}, {"munchausen": True}, STRONG])
+RANDOM = {"implicit_quantiles": 4, "noisy_sigma": 0.5}  # passes that want random numbers
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"double": True}, {"munchausen": True}, STRONG, RANDOM, RANDOM | {"munchausen": True}]
+)
 def test_updates_from_the_ring_are_those_of_the_learner(changes):
     """The losses that the ring's update reports are those of the learner for the same transitions."""
     a = agent(config(batch_size=8, first_fill_steps=300, **changes))
@@ -136,8 +72,10 @@ def test_updates_from_the_ring_are_those_of_the_learner(changes):
     a.sync_target()
     t, env = torch.randint(10, 40, (8,)), torch.randint(0, 8, (8,))
     batch = a.ring.transitions(t, env, 1, a.config.gamma)
-    expected = a.learner.loss(a.learner.online, a.learner.target, batch)[0].item()
-    assert a.update.learn(t, env)[0].item() == pytest.approx(expected, rel=1e-5)
+    chance = torch.Generator()
+    draws = a.learner.wants.draw(8, torch.device("cpu"), chance.manual_seed(3))
+    expected = a.learner.loss(a.learner.online, a.learner.target, batch, draws)[0].item()
+    assert a.update.learn(t, env, None, chance.manual_seed(3))[0].item() == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(("n_envs", "steps_per_update"), [(8, 4.0), (8, 3.0), (8, 64.0), (16, 5.0)])
@@ -214,11 +152,11 @@ def test_the_fused_optimiser_is_put_on_where_it_is_missing(monkeypatch):
     class Stop(Exception):
         pass
 
-    def look(c, device):
+    def look(c, device, *rest):
         raise Stop(c.wrappers)
 
     monkeypatch.setattr("dqnitro.atari.cuda.build.require", lambda device=None: torch)
-    monkeypatch.setattr("dqnitro.run.gpu.device.DeviceAgent", look)
+    monkeypatch.setattr("dqnitro.run.gpu.device.CudaEnvs", look)
     for wrappers in (("no-grad",), ("no-grad", "fused-adam")):
         with pytest.raises(Stop) as e:
             make(config(wrappers=wrappers))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from dqnitro.cli.replicas import ranks_of
 from dqnitro.cli.terminal.flags import Parser, add_config_flags, amount, config_changes, count, note
 from dqnitro.cli.terminal.live import json_line, make_sinks, speed_text
 from dqnitro.cli.terminal.training import afterwards, check_resume, planned, truncated_text, write_page
@@ -35,11 +36,13 @@ Examples
   dqnitro train --resume runs/pong-auto-s1-8-...       finish the seeds that are not done
   nohup dqnitro train pong > pong.log 2>&1 &           without a terminal: one line a minute
   dqnitro train pong --json-lines --log-every 5 | ...  for machines: a JSON object every 5 s
+  dqnitro train pong --gpus 8                          one learner on 8 GPUs (several machines: torchrun)
   dqnitro train pong --seeds 32 --on auto              the seeds over the Ray cluster of this machine
   dqnitro train pong --runner cluster --players 8 --on auto   one run, played on all nodes
 
-Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment failed, 129 SIGHUP,
-130 Ctrl-C, 143 SIGTERM (all but 2 leave a checkpoint).
+Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment failed,
+6 a rank was lost, 7 ranks differ (both: the last checkpoint stands), 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM (all but 2, 6
+and 7 save first).
 With --seeds a seed that fails does not stop the others; its exit code is returned once all have ended.
 """
 
@@ -72,6 +75,12 @@ def make_parser() -> Parser:
         metavar="CLUSTER",
         help="with --seeds or --runner cluster: the Ray cluster: ray (started on this machine), auto, or ray://HOST:PORT",
     )
+    p.add_argument(
+        "--restarts",
+        type=count(0, 1000),
+        metavar="N",
+        help="with --gpus: when a rank is lost, go on from the last checkpoint, up to N times (default: 0)",
+    )
     p.add_argument("--no-video", action="store_true", help="do not record a video of a game at the end")
     p.add_argument(
         "--eval-games",
@@ -100,6 +109,8 @@ def main(argv: list[str]) -> int:
     if args.resume:
         check_resume(args)
     args.recipe = args.recipe or "auto"
+    if (code := _as_ranks(args, argv)) is not None:
+        return code
     if args.seeds is not None or (args.resume and is_seeds(pathlib.Path(args.resume))):
         from dqnitro.cli.seeds import train_seeds
 
@@ -129,6 +140,35 @@ def main(argv: list[str]) -> int:
     else:
         print(_summary(facts, page))
     return result.exit_code
+
+
+def _as_ranks(args: argparse.Namespace, argv: list[str]) -> int | None:
+    """What this process does where there are several ranks; None: it trains, alone or as rank 0."""
+    from dqnitro.cli.replicas import follow_rank_0, launch, ranks_wanted
+    from dqnitro.distributed.world import checked_size, place
+
+    here, wanted = place(), ranks_wanted(args)
+    if args.seeds is not None and wanted > 1:
+        raise ConfigError("--gpus is for one run, --seeds for several", "leave one of them out")
+    if here is None:
+        if args.restarts and wanted == 1:
+            raise ConfigError("--restarts needs --gpus", "`dqnitro train pong --gpus 8 --restarts 3`")
+        return launch(args, argv, wanted) if wanted > 1 else None
+    args.gpus = checked_size(args.gpus, here)
+    if here.restarts and not args.resume and args.run_dir and _has_checkpoint(args.run_dir):
+        args.game, args.resume, args.run_dir, args.recipe = None, args.run_dir, None, None
+        for name in set(config_changes(args)) - {*LIMITS_ON_RESUME}:
+            setattr(args, name, None)
+    return follow_rank_0(args, here) if here.rank else None
+
+
+LIMITS_ON_RESUME = ("gpus", "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s")
+
+
+def _has_checkpoint(run_dir: str) -> bool:
+    from dqnitro.store.checkpoint import complete
+
+    return bool(complete(pathlib.Path(run_dir) / "checkpoints"))
 
 
 def _after(
@@ -165,7 +205,10 @@ def _start(args: argparse.Namespace, clock: WallClock, compiling: Compiling) -> 
         head = {"env_id": config.env_id, "recipe": args.recipe, "rungs": rungs, "run_dir": run_dir}
         print(json_line("start", **head, config=config.to_dict()), flush=True)
     clock.mark("imports")
-    with _shown(config, f"{config.env_id} · {args.recipe}", args, run_dir, compiling) as sinks:
+    with (
+        ranks_of(config, run_dir),
+        _shown(config, f"{config.env_id} · {args.recipe}", args, run_dir, compiling) as sinks,
+    ):
         return train(config, run_dir, recipe=args.recipe, rungs=rungs, sinks=sinks)
 
 
@@ -197,7 +240,11 @@ def _resume(args: argparse.Namespace, clock: WallClock, compiling: Compiling) ->
     if args.json_lines:
         print(json_line("start", env_id=config.env_id, run_dir=run_dir, resumed=True), flush=True)
     clock.mark("imports")
-    with _shown(config.replace(**changes), f"{config.env_id} · resumed", args, run_dir, compiling) as sinks:
+    config = config.replace(**changes)
+    with (
+        ranks_of(config, run_dir),
+        _shown(config, f"{config.env_id} · resumed", args, run_dir, compiling) as sinks,
+    ):
         return resume(run_dir, sinks=sinks, trust=args.trust, **changes)
 
 

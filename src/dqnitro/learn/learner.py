@@ -17,11 +17,12 @@ from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork
 from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import ConfigError, DivergedError
+from dqnitro.heads import ONLINE, SELECT, Draws, UpdateDraws, Wants, noise_size
 from dqnitro.learn import own_pieces
 from dqnitro.learn.actors import CopiedNetwork, SameNetwork
-from dqnitro.learn.transforms import UpdateParts, wrap
+from dqnitro.learn.transforms import UpdateParts, check_draws, wrap
 
-Loss = Callable[[nn.Module, Any, Batch], tuple[Tensor, Tensor]]
+Loss = Callable[[nn.Module, Any, Batch, UpdateDraws | None], tuple[Tensor, Tensor]]
 
 
 class TargetOutputs(NamedTuple):
@@ -48,44 +49,53 @@ class Losses(NamedTuple):
     whole: Loss  # given the target network
     given: Loss  # given what that network says about `batch.obs_t`
     passes: Passes
-    finish: Callable[[nn.Module, Outputs, Batch], tuple[Tensor, Tensor]]
+    finish: Callable[[nn.Module, Outputs, Batch, UpdateDraws | None], tuple[Tensor, Tensor]]
 
 
-Passes = Callable[[nn.Module, nn.Module, Batch, Tensor | None], Outputs]
+Passes = Callable[[nn.Module, nn.Module, Batch, Tensor | None, UpdateDraws | None], Outputs]
+
+
+def given_to(draws: Draws | None) -> tuple[Draws, ...]:
+    """The last argument of a pass; a network that wants no random numbers need not know of them."""
+    return () if draws is None else (draws,)
 
 
 def make_passes(config: Config, parts: UpdateParts) -> Passes:
     """The passes of an update: one after the other, side by side, or divided."""
 
-    def forward(online: nn.Module, obs: Tensor, also: tuple[Tensor, ...]) -> list[Tensor]:
+    def forward(online: nn.Module, obs: Tensor, also: tuple[Tensor, ...], mine: Draws | None) -> list[Tensor]:
         """The pass that learns; other observations go along and have no gradients."""
         if not also:
-            return [parts.forward(online, obs)]
+            return [parts.forward(online, obs, *given_to(mine))]
         if parts.by_hand is not None and isinstance(online, ConvNetwork):
             return parts.by_hand.forward_also(online, obs, *also)
         out, *others = parts.forward(online, dqn.joined(obs, *also)).split([len(obs), *map(len, also)])
         return [out, *(x.detach() for x in others)]
 
     def both(
-        online: nn.Module, target: nn.Module, batch: Batch, also: tuple[Tensor, ...]
+        online: nn.Module, target: nn.Module, batch: Batch, also: tuple[Tensor, ...], draws: UpdateDraws | None
     ) -> tuple[Tensor, list[Tensor]]:
         if parts.split is not None and isinstance(online, ConvNetwork) and isinstance(target, ConvNetwork):
             return parts.split.together(online, target, batch.obs_tm1, batch.obs_t, also)
+        theirs = given_to(None if draws is None else draws.of_target(config.munchausen))
+        mine = None if draws is None else draws.of(ONLINE)
         if parts.beside is None:
-            return parts.target_pass(target, batch.obs_t), forward(online, batch.obs_tm1, also)
-        wait = parts.beside.start(parts.target_pass, target, batch.obs_t)
+            return parts.target_pass(target, batch.obs_t, *theirs), forward(online, batch.obs_tm1, also, mine)
+        wait = parts.beside.start(parts.target_pass, target, batch.obs_t, *theirs)
         try:
-            outputs = forward(online, batch.obs_tm1, also)
+            outputs = forward(online, batch.obs_tm1, also, mine)
         finally:
             out_t = wait()
         return out_t, outputs
 
-    def passes(online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None) -> Outputs:
+    def passes(
+        online: nn.Module, target: nn.Module, batch: Batch, obs: Tensor | None, draws: UpdateDraws | None = None
+    ) -> Outputs:
         select = config.double and parts.one_pass
         also = ((batch.obs_t,) if select else ()) + (() if obs is None else (obs,))
         # With Munchausen's targets the target network sees both ends of a transition, in one pass.
         seen = dqn.joined(batch.obs_t, batch.obs_tm1) if config.munchausen else batch.obs_t
-        out, (out_tm1, *others) = both(online, target, batch._replace(obs_t=seen), also)
+        out, (out_tm1, *others) = both(online, target, batch._replace(obs_t=seen), also, draws)
         said = TargetOutputs(*out.split(len(batch.obs_t)))
         return Outputs(out_tm1, said, others[0] if select else None, None if obs is None else others[-1])
 
@@ -96,7 +106,7 @@ def make_losses(config: Config, parts: UpdateParts, atoms: Tensor | None) -> Los
     loss_kind = own_pieces.find_loss(config)
     munchausen = dqn.Munchausen(config.munchausen_temperature, config.munchausen_scale, config.munchausen_floor)
 
-    def target(online: nn.Module, out: Outputs, batch: Batch) -> Tensor:
+    def target(online: nn.Module, out: Outputs, batch: Batch, draws: UpdateDraws | None) -> Tensor:
         """What the values of the actions taken should be: (B, 1), or (B, quantiles)."""
         out_t, out_t_tm1 = out.target
         q_t = dqn.q_values(out_t, atoms)
@@ -105,49 +115,66 @@ def make_losses(config: Config, parts: UpdateParts, atoms: Tensor | None) -> Los
             q_tm1 = dqn.q_values(out_t_tm1, atoms)
             reward = dqn.munchausen_reward(batch.reward_t, q_tm1, batch.action_tm1, munchausen).unsqueeze(1)
             return reward + discount * dqn.soft_value(out_t, q_t, munchausen)
-        best = select(online, out, batch, q_t).argmax(1)
+        best = select(online, out, batch, q_t, draws).argmax(1)
         rows = torch.arange(len(best), device=best.device)
         return reward + discount * out_t[rows, best].float()
 
-    def select(online: nn.Module, out: Outputs, batch: Batch, q_t: Tensor) -> Tensor:
+    def select(online: nn.Module, out: Outputs, batch: Batch, q_t: Tensor, draws: UpdateDraws | None) -> Tensor:
         """The values by which the next action is chosen."""
         if not config.double:
             return q_t
-        said = parts.target_pass(online, batch.obs_t) if out.selector is None else out.selector
+        said = out.selector
+        if said is None:
+            mine = None if draws is None else draws.of(SELECT)
+            said = parts.target_pass(online, batch.obs_t, *given_to(mine))
         return dqn.q_values(said, atoms)
 
-    def value_loss(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+    def value_loss(online: nn.Module, out: Outputs, batch: Batch, draws: UpdateDraws | None) -> tuple[Tensor, Tensor]:
         if config.munchausen:
-            y = target(online, out, batch).squeeze(1)
+            y = target(online, out, batch, draws).squeeze(1)
         else:
             q_t = dqn.q_values(out.target.t, None)
-            y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, select(online, out, batch, q_t))
+            y = dqn.td_target(batch.reward_t, batch.discount_t, q_t, select(online, out, batch, q_t, draws))
         return dqn.td_loss(dqn.q_values(out.tm1, None), batch.action_tm1, y, loss_kind)
 
-    def quantile_loss(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
-        each = dqn.quantile_huber_loss(out.tm1, batch.action_tm1, target(online, out, batch))
+    def quantile_loss(
+        online: nn.Module, out: Outputs, batch: Batch, draws: UpdateDraws | None
+    ) -> tuple[Tensor, Tensor]:
+        taus = None if draws is None else draws.of(ONLINE).taus
+        each = dqn.quantile_huber_loss(out.tm1, batch.action_tm1, target(online, out, batch, draws), taus)
         return each, each
 
-    def categorical_loss(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
+    def categorical_loss(
+        online: nn.Module, out: Outputs, batch: Batch, draws: UpdateDraws | None
+    ) -> tuple[Tensor, Tensor]:
         assert atoms is not None
         out_t = out.target.t
-        best = select(online, out, batch, dqn.q_values(out_t, atoms)).argmax(1)
+        best = select(online, out, batch, dqn.q_values(out_t, atoms), draws).argmax(1)
         p_t = out_t[torch.arange(out_t.shape[0], device=out_t.device), best].float().softmax(-1)
         p_target = dqn.categorical_projection(batch.reward_t, batch.discount_t, p_t, atoms)
         each = dqn.categorical_loss(out.tm1, batch.action_tm1, p_target)
         return each, each
 
-    of_each = categorical_loss if atoms is not None else quantile_loss if config.quantiles else value_loss
+    quantiles = config.quantiles or config.implicit_quantiles
+    of_each = categorical_loss if atoms is not None else quantile_loss if quantiles else value_loss
 
-    def finish(online: nn.Module, out: Outputs, batch: Batch) -> tuple[Tensor, Tensor]:
-        each, td = of_each(online, out, batch)
+    def finish(
+        online: nn.Module, out: Outputs, batch: Batch, draws: UpdateDraws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        each, td = of_each(online, out, batch, draws)
         return (each * batch.weight).mean(), td.detach()
 
-    def given(online: nn.Module, said: TargetOutputs, batch: Batch) -> tuple[Tensor, Tensor]:
-        return finish(online, Outputs(parts.forward(online, batch.obs_tm1), said, None, None), batch)
+    def given(
+        online: nn.Module, said: TargetOutputs, batch: Batch, draws: UpdateDraws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        mine = None if draws is None else draws.of(ONLINE)
+        out = parts.forward(online, batch.obs_tm1, *given_to(mine))
+        return finish(online, Outputs(out, said, None, None), batch, draws)
 
-    def whole(online: nn.Module, target: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        return finish(online, passes(online, target, batch, None), batch)
+    def whole(
+        online: nn.Module, target: nn.Module, batch: Batch, draws: UpdateDraws | None = None
+    ) -> tuple[Tensor, Tensor]:
+        return finish(online, passes(online, target, batch, None, draws), batch, draws)
 
     passes = make_passes(config, parts)
     return Losses(parts.compile(whole), given, passes, finish)
@@ -157,8 +184,9 @@ def head_spec(config: Config, spec: EnvSpec) -> dqn.HeadSpec:
     """What the network of a config predicts."""
     atoms = config.atoms if config.categorical else config.quantiles or 1
     return dqn.HeadSpec(
-        spec.n_actions, config.dueling, atoms, config.value_min, config.value_max, quantiles=config.quantiles > 0
-    )
+        spec.n_actions, config.dueling, atoms, config.value_min, config.value_max, config.quantiles > 0,
+        config.implicit_quantiles, config.noisy_sigma,
+    )  # fmt: skip
 
 
 def build_network(config: Config, spec: EnvSpec) -> nn.Module:
@@ -172,7 +200,7 @@ def build_network(config: Config, spec: EnvSpec) -> nn.Module:
             f"network {kind} needs images of at least {dqn.SMALLEST_SIDE}x{dqn.SMALLEST_SIDE} pixels, got {size}",
             "use --network board",
         )
-    impala = dqn.Impala(config.impala_width, config.impala_norm == "layer")
+    impala = dqn.Impala(config.impala_width, config.impala_norm)
     head = head_spec(config, spec)
     make = functools.partial(dqn.make_network, spec.obs_shape, kind, config.hidden_units, head, impala)
     _check_memory(make)
@@ -201,6 +229,13 @@ def _check_memory(make: Callable[[], nn.Module]) -> None:
         )
 
 
+def acting_noise(wants: Wants, rng: np.random.Generator | None) -> Tensor | None:
+    """The noise of a pass that picks actions, None where there is to be none."""
+    if rng is None or not wants.noise:
+        return None
+    return torch.from_numpy(rng.standard_normal(wants.noise, dtype=np.float32))
+
+
 class Learner:
     """Owns the parameters. Only `update` changes them, or in its place a `RingUpdate` made of this learner's parts.
 
@@ -210,6 +245,7 @@ class Learner:
 
     def __init__(self, config: Config, spec: EnvSpec, device: str) -> None:
         self._config, self.device = config, torch.device(device)
+        check_draws(config)
         self.head = head = head_spec(config, spec)
         self.parts = parts = wrap(config.wrappers, device)
         # The seed decides the first weights whatever happened before in this process.
@@ -221,6 +257,9 @@ class Learner:
         self.online = parts.prepare(online.to(self.device))
         self.target = parts.prepare_target(parts.prepare(target.to(self.device)))
         self.sync_target()
+        self.wants = Wants(config.implicit_quantiles, noise_size(self.online))
+        self._chance = torch.Generator(self.device)  # of the random numbers that the passes of `update` want
+        self._chance.manual_seed(config.seed)
         self.atoms = dqn.support(head, self.device) if head.categorical else None
         if own.is_own("optimizer", config.optimizer):
             self.optimizer = own_pieces.make_optimizer(config, self.online.parameters())
@@ -237,19 +276,23 @@ class Learner:
             acting = parts.prepare(acting.to(config.act_device))
             self.actor = CopiedNetwork(self.online, acting, parts.act, self.atoms, config.act_sync_updates)
         self._is_cpu = self.device.type == "cpu"
+        self._whole = parts.whole(self.online, self.target, self.optimizer, config)
         # On a GPU the first bad update is remembered there: reading every loss would stall the queue. None before the
         # first update, and so for good where a `RingUpdate` learns: its runner reports the first bad one with every
         # tick.
         self._first_bad: Tensor | None = None
         self.n_updates = 0
 
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
-        """The best action of each environment. The copy back is a synchronisation point on a GPU."""
+    def greedy(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """The best action of each environment. The copy back is a synchronisation point on a GPU.
+
+        The noise of noisy layers is drawn from `rng`; without it there is none.
+        """
         if self._begun is not None:
             out = self._begun[2].act
             assert out is not None
             return self.actor.choose(dqn.q_values(out, self.atoms))
-        return self.actor.greedy(obs)
+        return self.actor.greedy(obs, acting_noise(self.wants, rng))
 
     def mean_best_value(self) -> float | None:
         """The value of the best action, mean over the observations that `greedy` was asked about last.
@@ -266,26 +309,29 @@ class Learner:
         `update` finishes it no parameter changes.
         """
         mine = Batch(*map(self._copy, batch))
-        self._begun = (batch, mine, self.passes(self.online, self.target, mine, torch.from_numpy(obs)))
+        self._begun = (batch, mine, self.passes(self.online, self.target, mine, torch.from_numpy(obs), None))
 
     def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """One optimiser step; the loss and each sample's error, still on the device."""
+        if self._whole is not None:
+            return self._update_whole(self._whole, batch)
         begun, self._begun = self._begun, None
         if begun is None:
             batch = Batch(*map(self._copy, batch))
         else:
             assert begun[0] is batch, "another update was begun"
+        draws = self.wants.draw(len(batch.action_tm1), self.device, self._chance)
         if self._is_cpu:
             if begun is None:
-                loss, td = self.loss(self.online, self.target, batch)
+                loss, td = self.loss(self.online, self.target, batch, draws)
             else:
-                loss, td = self.loss_of_passes(self.online, begun[2], begun[1])
+                loss, td = self.loss_of_passes(self.online, begun[2], begun[1], None)
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
             self.optimizer_step(loss, self.online, self.optimizer, self._config.grad_clip)
         else:
-            loss, td = self.update_on_gpu(*batch)
+            loss, td = self.update_on_gpu(*batch, *(() if draws is None else draws.tensors))
             if self._first_bad is None:
                 self._first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
             bad = ~torch.isfinite(loss) & (self._first_bad < 0)
@@ -294,9 +340,20 @@ class Learner:
         self.actor.updated(self.n_updates)
         return loss.detach(), td
 
-    def loss_and_step(self, *batch: Tensor) -> tuple[Tensor, Tensor]:
-        """Both, for a GPU: nothing in here asks the GPU anything, so a transform may record it."""
-        loss, td = self.loss(self.online, self.target, Batch(*batch))
+    def _update_whole(self, whole: Callable[[Batch], tuple[float, Tensor]], batch: Batch) -> tuple[Tensor, Tensor]:
+        value, td = whole(batch)
+        if not math.isfinite(value):
+            raise DivergedError(self.n_updates + 1, value)
+        self.n_updates += 1
+        self.actor.updated(self.n_updates)
+        return torch.tensor(value), td
+
+    def loss_and_step(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        """Both, for a GPU: nothing in here asks the GPU anything, so a transform may record it. `tensors`: a batch, and
+        the random numbers of its passes.
+        """
+        n = len(Batch._fields)
+        loss, td = self.loss(self.online, self.target, Batch(*tensors[:n]), self.wants.named(tensors[n:]))
         self.optimizer_step(loss, self.online, self.optimizer, self._config.grad_clip)
         return loss.detach(), td
 
@@ -316,14 +373,20 @@ class Learner:
         ones = torch.ones(batch_size, device=self.device)
         action = torch.zeros(batch_size, dtype=torch.int64, device=self.device)
         batch = Batch(obs, action, ones, ones, obs, ones)
-        loss, _ = self.loss(self.online, self.target, batch)
-        loss.backward()
-        self.optimizer.zero_grad(set_to_none=True)
+        if self._whole is None:
+            draws = self.wants.draw(batch_size, self.device, torch.Generator(self.device))
+            loss, _ = self.loss(self.online, self.target, batch, draws)
+            loss.backward()
+            self.optimizer.zero_grad(set_to_none=True)
+        else:
+            before = self.get_state()
+            self._whole(batch)
+            self.set_state(before)
         few = np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype)
         self.greedy(few)
         self.actor.best = None
         if self.acts_in_pass:
-            out = self.passes(self.online, self.target, batch, torch.from_numpy(few))
+            out = self.passes(self.online, self.target, batch, torch.from_numpy(few), None)
             out.tm1.mean().backward()
             self.optimizer.zero_grad(set_to_none=True)
 
@@ -344,6 +407,8 @@ class Learner:
         out |= {f"step.{k}": v for k, v in self.optimizer_step.get_state().items()}
         out |= {f"acting.{k}": v for k, v in self.actor.get_state().items()}
         out["n_updates"] = torch.tensor(self.n_updates)
+        if any(self.wants):
+            out["chance"] = self._chance.get_state()
         # NumPy has no bfloat16; float32 holds every bfloat16 exactly.
         return {
             k: (v.float() if v.dtype == torch.bfloat16 else v).detach().cpu().contiguous().clone()
@@ -387,4 +452,6 @@ class Learner:
                 }
         self.optimizer_step.set_state(part("step."))
         self.actor.set_state(part("acting."))
+        if "chance" in state:
+            self._chance.set_state(state["chance"])
         self.n_updates = int(state["n_updates"])

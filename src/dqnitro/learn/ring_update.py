@@ -9,6 +9,7 @@ GPU, so that a CUDA graph can hold all of it.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -16,8 +17,11 @@ from torch import Tensor, nn
 
 from dqnitro import dqn
 from dqnitro.config import Config
+from dqnitro.distributed.ranks import ALONE, Ranks
 from dqnitro.dqn import Batch
 from dqnitro.errors import ConfigError
+from dqnitro.heads import TARGET, TARGET_TM1, Draws, UpdateDraws, together
+from dqnitro.learn.averaging import AveragedStep
 from dqnitro.learn.learner import Learner, TargetOutputs
 from dqnitro.learn.transforms import first_unfit
 from dqnitro.replay.gpu_ring import Ring
@@ -28,13 +32,16 @@ class RingUpdate(Protocol):
 
     weights: Any  # what acting uses: the online network, or what was made of it; always the newest
 
-    def learn(self, t: Tensor, env: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def learn(
+        self, t: Tensor, env: Tensor, weight: Tensor | None = None, chance: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         """One update for each batch of transitions that begin at slots t of environments env, with these importance
-        weights: their losses, and the error of each transition where weights were given.
+        weights: their losses, and the error of each transition where weights were given. `chance`: where the passes get
+        random numbers, if they want any.
         """
         ...
 
-    def values(self, ring: Ring, obs: Tensor, weights: Any) -> Tensor:
+    def values(self, ring: Ring, obs: Tensor, weights: Any, chance: torch.Generator | None = None) -> Tensor:
         """Values (n, n_actions) of the newest observations in the ring, which are also in `obs`, for whom that is
         quicker.
         """
@@ -62,50 +69,56 @@ class TorchUpdate:
     them.
     """
 
-    def __init__(self, config: Config, learner: Learner, ring: Ring) -> None:
+    def __init__(self, config: Config, learner: Learner, ring: Ring, ranks: Ranks = ALONE) -> None:
         self._config, self._learner, self._ring = config, learner, ring
+        self.step = learner.optimizer_step if ranks is ALONE else AveragedStep(learner.online, ranks)
         self.weights: nn.Module = learner.online
         parts = learner.parts
 
-        def target_values(frames: Tensor, seen: Tensor) -> Tensor:
-            return parts.target_pass(learner.target, ring.assemble(frames, seen))
+        def target_values(frames: Tensor, seen: Tensor, *draws: Draws) -> Tensor:
+            return parts.target_pass(learner.target, ring.assemble(frames, seen), *draws)
 
         def loss(
-            frames: Tensor, seen: Tensor, frames_t: Tensor, seen_t: Tensor, *rest: Tensor
+            draws: UpdateDraws | None, frames: Tensor, seen: Tensor, frames_t: Tensor, seen_t: Tensor, *rest: Tensor
         ) -> tuple[Tensor, Tensor]:
             action, reward, discount, weight, *said = rest
             # only double DQN looks at it again
             obs_t = ring.assemble(frames_t, seen_t) if config.double else frames_t
             batch = Batch(ring.assemble(frames, seen), action, reward, discount, obs_t, weight)
-            return learner.loss_given(learner.online, TargetOutputs(*said), batch)
+            return learner.loss_given(learner.online, TargetOutputs(*said), batch, draws)
 
         self._target_values, self._loss = parts.compile(target_values), parts.compile(loss)
         self._look_up = parts.compile(ring.look_up)
         self.act = parts.around_act(parts.act)
         parts.fit_optimizer(learner.optimizer)
 
-    def learn(self, t: Tensor, env: Tensor, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def learn(
+        self, t: Tensor, env: Tensor, weight: Tensor | None = None, chance: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
         c, learner, size = self._config, self._learner, self._config.batch_size
+        draws = [learner.wants.draw(size, t.device, chance) for _ in range(len(t) // size)]
         d = self._look_up(t, env, c.n_step, c.gamma)
         frames, frames_t = self._ring.fetch(d.rows_tm1), self._ring.fetch(d.rows_t)
         with torch.no_grad():
-            said = [self._target_values(frames_t, d.seen_t)]
+            said = [self._target_values(frames_t, d.seen_t, *_of_all(draws, TARGET))]
             if c.munchausen:
-                said.append(self._target_values(frames, d.seen_tm1))
+                said.append(self._target_values(frames, d.seen_tm1, *_of_all(draws, TARGET_TM1)))
         weights = d.weight if weight is None else d.weight * weight
         columns = (
             frames, d.seen_tm1, frames_t, d.seen_t, d.action_tm1, d.reward_t, d.discount_t, weights, *said,
         )  # fmt: skip
         losses, errors = [], []
-        for i in range(len(t) // size):
-            loss, error = self._loss(*(x[i * size : (i + 1) * size] for x in columns))
-            learner.optimizer_step(loss, learner.online, learner.optimizer, c.grad_clip)
+        for i, mine in enumerate(draws):
+            loss, error = self._loss(mine, *(x[i * size : (i + 1) * size] for x in columns))
+            self.step(loss, learner.online, learner.optimizer, c.grad_clip)
             losses.append(loss.detach())
             errors.append(error)
         return torch.stack(losses), torch.cat(errors)
 
-    def values(self, ring: Ring, obs: Tensor, weights: nn.Module) -> Tensor:
-        return dqn.q_values(self.act(weights, obs), self._learner.atoms)
+    def values(self, ring: Ring, obs: Tensor, weights: nn.Module, chance: torch.Generator | None = None) -> Tensor:
+        size = self._learner.wants.noise
+        draws = (Draws(None, torch.randn(size, device=obs.device, generator=chance)),) if size else ()
+        return dqn.q_values(self.act(weights, obs, *draws), self._learner.atoms)
 
     def copy_weights(self) -> nn.Module:
         return copy.deepcopy(self.weights)
@@ -121,13 +134,24 @@ class TorchUpdate:
         """Nothing is kept beside the parameters."""
 
 
-def make_update(config: Config, learner: Learner, ring: Ring, together: int) -> RingUpdate:
-    """The update that the learner's parts ask for; at most `together` are made at a time."""
+def _of_all(draws: Sequence[UpdateDraws | None], which: int) -> tuple[Draws, ...]:
+    """What one pass over the samples of all updates is given."""
+    found = [d for d in draws if d is not None]
+    if not found:
+        return ()
+    noise = found[0].noise
+    return (Draws(together(found, which).taus, None if noise is None else noise[TARGET]),)
+
+
+def make_update(config: Config, learner: Learner, ring: Ring, together: int, ranks: Ranks = ALONE) -> RingUpdate:
+    """The update that the learner's parts ask for; at most `together` are made at a time. Gradients are the mean over
+    all ranks.
+    """
     if not learner.parts.reads_ring:
-        return TorchUpdate(config, learner, ring)
+        return TorchUpdate(config, learner, ring, ranks)
     if unfit := first_unfit(config):
         transform, why = unfit
         raise ConfigError(f"wrapper {transform.name}: {why}", f"use --without {transform.name}")
     from dqnitro.learn.gpu.fused_update import FusedUpdate
 
-    return FusedUpdate(config, learner, ring, together)
+    return FusedUpdate(config, learner, ring, together, ranks=ranks)

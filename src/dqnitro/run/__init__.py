@@ -66,4 +66,8 @@ def make_run(config: Config) -> Run:
     """The agent of a config, ready for its first step, and its ticks; nothing is played before the first tick is asked
     for.
     """
+    if config.gpus > 1:
+        from dqnitro.run.gpu.replicas import make
+
+        return make(config)
     return RUNNERS[config.runner](config)

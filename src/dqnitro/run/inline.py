@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dqnitro import dqn
 from dqnitro.agent import Phases, State, Tick
 from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, Step
+from dqnitro.envs.bookkeeping import Games
 from dqnitro.envs.failures import env_failure
 from dqnitro.errors import ConfigError, DivergedError, EnvFailed
 from dqnitro.learn.learner import Learner
@@ -50,8 +52,9 @@ class InlineAgent:
     def choose_actions(self) -> np.ndarray:
         n_actions = self.envs.spec.n_actions
         return choose_actions(
-            self.rng_act, self.clock.epsilon(), self.pending, n_actions, lambda: self.learner.greedy(self.obs)
-        )
+            self.rng_act, self.clock.epsilon(), self.pending, n_actions,
+            lambda: self.learner.greedy(self.obs, self.rng_act), idle_of(self.envs),
+        )  # fmt: skip
 
     def get_state(self) -> State:
         """Everything that decides how the run goes on."""
@@ -97,13 +100,23 @@ def played(play: Callable[..., Any], *args: Any) -> Any:
         raise env_failure(e) from e
 
 
+def idle_of(envs: Envs) -> np.ndarray | None:
+    """Which environments have had no reward for long, where somebody wants to know."""
+    return envs.idle if isinstance(envs, Games) else None
+
+
 def choose_actions(
-    rng: np.random.Generator, epsilon: float, pending: np.ndarray, n_actions: int, greedy: Callable[[], np.ndarray]
-) -> np.ndarray:
-    """Epsilon-greedy, one coin per environment that really decides. The network is asked only if one is greedy."""
+    rng: np.random.Generator, epsilon: float, pending: np.ndarray, n_actions: int, greedy: Callable[[], np.ndarray],
+    idle: np.ndarray | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Epsilon-greedy, one coin per environment that really decides. The network is asked only if one is greedy.
+
+    Those that are `idle` explore more.
+    """
     actions = np.zeros(len(pending), np.int64)
     deciding = np.flatnonzero(~pending)
-    explore = rng.random(len(deciding)) < epsilon
+    chance = epsilon if idle is None else np.where(idle[deciding], max(epsilon, dqn.IDLE_EPSILON), epsilon)
+    explore = rng.random(len(deciding)) < chance
     actions[deciding] = rng.integers(0, n_actions, len(deciding))
     if not explore.all():
         follow = deciding[~explore]
@@ -213,7 +226,7 @@ def make_agent(config: Config, envs: Envs | None = None) -> InlineAgent:
                 f"use --without {fused[0]}",
             )
         learner = Learner(config, envs.spec, device)
-        replay = make_replay(config, envs.spec, device, learner.parts.channels_last)
+        replay = make_replay(config, envs.spec, device, learner.parts.channels_last, learner.parts.compiled_sampling)
         learner.warm_up(envs.spec, config.batch_size)
         obs = played(envs.reset)
         replay.start(obs)

@@ -5,6 +5,8 @@
         manifest.json                 format, config, clock, generators, and size and checksum of every file;
                                       which arrays are compressed (`squeezed`); a checksum of all this
 
+A run on several GPUs has the last three once for each rank (agent.r0, agent.r1, ...); see `shards.py`.
+
 It is written under a temporary name, flushed to disk, and renamed: a folder with a proper name is complete. The one
 before is deleted only after that, so a kill or a full disk at any moment leaves a good one. A step that is saved a
 second time (a finished run that is resumed) gets a name of its own, 000123456.1, and never takes the place of a folder
@@ -21,7 +23,7 @@ import pathlib
 import re
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,8 +36,11 @@ if TYPE_CHECKING:  # torch takes seconds to import
     from torch import Tensor
 
 FORMAT = 2  # 1 had no compressed arrays; it can still be read
+SHARDED = 3  # the same, with files of several ranks
 MAGIC = "dqnitro-checkpoint"
 TEMPORARY = ".tmp-"
+# Of other ranks: begins to write into a folder; what it returns waits until they have, and tells files and record.
+Others = Callable[[pathlib.Path], Callable[[], tuple[dict[str, Any], dict[str, Any]]]]
 
 
 def _digest(path: pathlib.Path) -> str:
@@ -56,15 +61,21 @@ def _sync(path: pathlib.Path) -> None:
 
 
 def save(
-    folder: pathlib.Path, steps: int, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]
+    folder: pathlib.Path,
+    steps: int,
+    arrays: Mapping[str, Mapping[str, Any]],
+    record: Mapping[str, Any],
+    others: Others | None = None,
 ) -> pathlib.Path:
-    """Write a checkpoint; on any failure (a full disk, too) the earlier ones are as they were."""
+    """Write a checkpoint; on any failure (a full disk, too) the earlier ones are as they were. `others` writes the
+    files of other ranks, and is done before there is a manifest.
+    """
     tmp = folder / f"{TEMPORARY}{os.getpid()}"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         clean_up(folder)
         try:
-            _write(tmp, steps, arrays, record)
+            _write(tmp, steps, arrays, record, others)
             final = _free_name(folder, steps)
             tmp.rename(final)
             _sync(folder)
@@ -75,23 +86,40 @@ def save(
     return final
 
 
-def _write(tmp: pathlib.Path, steps: int, arrays: Mapping[str, Mapping[str, Any]], record: Mapping[str, Any]) -> None:
+def _write(
+    tmp: pathlib.Path,
+    steps: int,
+    arrays: Mapping[str, Mapping[str, Any]],
+    record: Mapping[str, Any],
+    others: Others | None,
+) -> None:
     """All files of a checkpoint, flushed to disk."""
-    from safetensors.numpy import save_file
-
     tmp.mkdir()
-    files = {}
-    for name, group in arrays.items():
-        path = tmp / f"{name}.safetensors"
-        stored, squeezed = compress({k: np.asarray(v, order="C") for k, v in group.items()})
-        save_file(stored, path)
-        _sync(path)
-        files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path), "squeezed": squeezed}
-    manifest = {"magic": MAGIC, "format": FORMAT, "steps": steps, "files": files, **record}
+    finish = None if others is None else others(tmp)
+    try:
+        files = write_files(tmp, arrays)
+    finally:  # other ranks answer whatever happened here
+        theirs, more = ({}, {}) if finish is None else finish()
+    number = FORMAT if others is None else SHARDED
+    manifest = {"magic": MAGIC, "format": number, "steps": steps, "files": {**files, **theirs}, **record, **more}
     path = tmp / "manifest.json"
     path.write_text(json.dumps(sealed(manifest), indent=1))
     _sync(path)
     _sync(tmp)
+
+
+def write_files(folder: pathlib.Path, arrays: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """One file for each group of arrays, flushed to disk; what a manifest has to say of them."""
+    from safetensors.numpy import save_file
+
+    files = {}
+    for name, group in arrays.items():
+        path = folder / f"{name}.safetensors"
+        stored, squeezed = compress({k: np.asarray(v, order="C") for k, v in group.items()})
+        save_file(stored, path)
+        _sync(path)
+        files[path.name] = {"bytes": path.stat().st_size, "blake2b": _digest(path), "squeezed": squeezed}
+    return files
 
 
 def _free_name(folder: pathlib.Path, steps: int) -> pathlib.Path:
@@ -150,21 +178,29 @@ def read_manifest(path: pathlib.Path) -> dict[str, Any]:
     number = manifest.get("format")
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         raise CheckpointError(f"{path}/manifest.json is damaged (format {number!r})", "nothing was changed")
-    if number > FORMAT:
+    if number > SHARDED:
         raise CheckpointError(
-            f"{path} has format {number}, this dqnitro reads up to {FORMAT}",
+            f"{path} has format {number}, this dqnitro reads up to {SHARDED}",
             "update dqnitro; nothing was changed",
         )
     return manifest
 
 
-def load(run: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
-    """Arrays and record of a run's newest checkpoint. Every file is verified before anything is used."""
+def everything(name: str) -> bool:
+    return True
+
+
+def load(
+    run: pathlib.Path, wanted: Callable[[str], bool] = everything
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
+    """Arrays and record of a run's newest checkpoint. Every file is verified before anything is used. `wanted`: the
+    names of the groups of arrays to read.
+    """
     found = complete(run / "checkpoints")
     if not found:
         raise CheckpointError(f"{run} holds no checkpoint", "`dqnitro runs` lists the runs that can be resumed")
     try:
-        return read(found[-1])
+        return read(found[-1], wanted)
     except CheckpointError as e:
         # A kill between the new name and the removal of the old one leaves two.
         if older := next((path for path in reversed(found[:-1]) if _is_whole(path)), None):
@@ -182,7 +218,9 @@ def _is_whole(path: pathlib.Path) -> bool:
     return True
 
 
-def read(path: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
+def read(
+    path: pathlib.Path, wanted: Callable[[str], bool] = everything
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, Any]]:
     """Arrays and record of one checkpoint, verified; CheckpointError if anything of it is damaged."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
@@ -194,6 +232,8 @@ def read(path: pathlib.Path) -> tuple[dict[str, dict[str, np.ndarray]], dict[str
             file = path / name
             if file.name != name:
                 raise CheckpointError(f"{path}: manifest names a file outside the checkpoint: {name!r}")
+            if not wanted(name.removesuffix(".safetensors")):
+                continue
             if not file.is_file() or file.stat().st_size != facts["bytes"] or _digest(file) != facts["blake2b"]:
                 raise CheckpointError(f"{file} is damaged or missing (size or checksum differ)", "nothing was changed")
             arrays[name.removesuffix(".safetensors")] = decompress(load_file(file), facts.get("squeezed", {}))

@@ -3,7 +3,8 @@ hundred.
 
 They read frames out of the ring as bytes, keep activations and packed weights in bfloat16, add bias and ReLU (and on
 the way back its mask) where a layer's numbers are in registers anyway, and leave the packed weights of the next update
-behind. What is not on the way to the first layer (gradients of weights, the hidden layer's optimiser) runs on a second
+behind. With several ranks, gradients are averaged between the passes back and the optimiser (`_averaged_update`). What
+is not on the way to the first layer (gradients of weights, the hidden layer's optimiser) runs on a second
 stream beside it.
 """
 
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor
 
 from dqnitro.config import Config
+from dqnitro.distributed.ranks import ALONE, Ranks
 from dqnitro.dqn import ConvNetwork
 from dqnitro.learn.gpu import triton_backward, triton_forward
 from dqnitro.learn.gpu.packed_weights import COPIES, FEATURES, Masters, Packed
@@ -73,7 +75,13 @@ class FusedUpdate:
     """
 
     def __init__(
-        self, config: Config, learner: Learner, ring: Ring, together: int, dtype: torch.dtype = torch.bfloat16
+        self,
+        config: Config,
+        learner: Learner,
+        ring: Ring,
+        together: int,
+        dtype: torch.dtype = torch.bfloat16,
+        ranks: Ranks = ALONE,
     ) -> None:
         assert isinstance(learner.online, ConvNetwork) and isinstance(learner.target, ConvNetwork)
         self.config, self.ring, self.batch, n_actions = config, ring, config.batch_size, learner.head.n_actions
@@ -115,6 +123,9 @@ class FusedUpdate:
             for name, rows in ROWS.items()
         }
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        # With several ranks: all gradients but the hidden layer's, each summed up, and the loss.
+        self.ranks = ranks
+        self.gradients = None if ranks is ALONE else torch.zeros(self.masters.n_small + 1, device=device)
 
     # ---- what an agent calls
 
@@ -137,12 +148,14 @@ class FusedUpdate:
     def tensors(self, weights: Packed) -> list[Tensor]:
         return [*weights.copies, *(x.detach() for x in weights.outputs)]
 
-    def values(self, ring: Ring, obs: Tensor | None, weights: Packed) -> Tensor:
+    def values(self, ring: Ring, obs: Tensor | None, weights: Packed, chance: torch.Generator | None = None) -> Tensor:
         """Values of the newest observations in the ring, or in a part of it; `obs` is not read."""
         rows, seen = ring.rows(ring.head.expand(ring.n), self._envs[: ring.n])
         return self._values(weights, rows, seen, self.acting, self.values_acting)
 
-    def learn(self, t: Tensor, env: Tensor, weight: Tensor | None = None) -> tuple[Tensor, None]:
+    def learn(
+        self, t: Tensor, env: Tensor, weight: Tensor | None = None, chance: torch.Generator | None = None
+    ) -> tuple[Tensor, None]:
         """One update for each `batch` of transitions that begin at slots t of environments env; the losses.
 
         The kernels keep no error of single transitions, which prioritised replay would want (see `first_unfit`).
@@ -154,8 +167,9 @@ class FusedUpdate:
             self.target_weights, self.rows_t[: len(t)], self.seen_t[: len(t)], self.looking, self.values_t
         )
         self.losses.zero_()
+        update = self._update if self.gradients is None else self._averaged_update
         for i in range(k):
-            self._update(i, values_t[i * self.batch : (i + 1) * self.batch])
+            update(i, values_t[i * self.batch : (i + 1) * self.batch])
         return self.losses[:k], None
 
     # ---- passes
@@ -220,6 +234,60 @@ class FusedUpdate:
         if self._side is not None:
             torch.cuda.current_stream().wait_stream(self._side)
         self._adam_rest()
+
+    def _averaged_update(self, i: int, values_t: Tensor) -> None:
+        """The same with the mean over all ranks before the optimiser. The hidden layer's gradient, nearly all of the
+        bytes, is there first: it travels while the pass goes on through the convolutions. All others follow in one
+        piece, during which the hidden layer's optimiser runs.
+        """
+        rows, seen = self.rows[i], self.seen[i]
+        hidden = self._hidden(self.weights, rows, seen, self.learning)
+        self._loss(i, hidden, values_t)
+        with self._beside():
+            torch.mm(self.g_hidden.t(), self.learning.third[: self.batch], out=self.masters.g_hidden)
+            hidden_mean = self.ranks.start_mean_(self.masters.g_hidden)
+            self._head_weights(hidden)
+        self._hidden_back()
+        with self._beside():
+            self._conv_weights("third", self.learning.second, self.g_third, lines=3)
+            self._sum("third")
+        self._conv_back("third", self.g_third, self.learning.second, self.g_second, self.batch * 81)
+        with self._beside():
+            self._conv_weights("second", self.learning.first, self.g_second, lines=2)
+            self._sum("second")
+        self._conv_back("second", self.g_second, self.learning.first, self.g_first, self.batch * 100)
+        with self._beside():
+            self._sum_rest(i)
+        self._first_weights(rows, seen)
+        self._sum("first")
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
+        assert self.gradients is not None
+        others_mean = self.ranks.start_mean_(self.gradients)
+        hidden_mean()
+        self._adam_hidden()
+        others_mean()
+        self._adam_averaged(i, self.gradients)
+
+    def _sum(self, name: str) -> None:
+        """The gradient of a convolution's weights, to where all but the hidden layer's are sent from."""
+        assert self.gradients is not None
+        torch.sum(self.shares[name], 0, out=self.gradients[self.masters.at[name]])
+
+    def _sum_rest(self, i: int) -> None:
+        """The same of biases and output layers, and the loss of update i."""
+        assert self.gradients is not None
+        torch.sum(self.masters.g_rest, 0, out=self.gradients[self.masters.rest])
+        self.masters.g_rest.zero_()
+        self.gradients[-1].copy_(self.losses[i])
+
+    def _adam_averaged(self, i: int, gradients: Tensor) -> None:
+        """Two launches: the first layer's packed weights have a precision of their own, all others lie in one piece."""
+        first = self.masters.at["first"]
+        others = slice(first.stop, self.masters.n_small)
+        self._adam_small(first, gradients[first], self.weights.first, SHARES=1, ZERO=0)
+        self._adam_small(others, gradients[others], self.weights.flat[others], SHARES=1, ZERO=0)
+        self.losses[i].copy_(gradients[-1])
 
     def _beside(self) -> AbstractContextManager[Any]:
         """What follows runs beside the main stream, after all that is on it by now."""

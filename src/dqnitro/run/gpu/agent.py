@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dqnitro import dqn
 from dqnitro.agent import HasSpec, Phases, State
 from dqnitro.clock import Clock
 from dqnitro.config import Config
+from dqnitro.distributed.ranks import ALONE, Ranks
 from dqnitro.learn.learner import Learner
 from dqnitro.learn.own_pieces import check_runner
 from dqnitro.learn.ring_update import make_update
@@ -67,16 +69,29 @@ class Player(Protocol):
     def close(self) -> None: ...
 
 
+def chances_of(seed: int, device: torch.device, rank: int, deal: int = 0) -> dict[str, torch.Generator]:
+    """Random numbers of a rank. `deal`: how many steps the run had made when its shards were dealt out again."""
+    made = {name: torch.Generator(device) for name in ("choose", "learn")}
+    for i, chance in enumerate(made.values()):
+        chance.manual_seed(int(np.random.SeedSequence((seed, rank, i, deal)).generate_state(1, np.uint64)[0] >> 1))
+    return made
+
+
 class GpuAgent(ABC):
     """A run with its replay and learner on a GPU. `players`: one for each group of environments, all of one size."""
 
     # Values that `state_tensors` may have in a checkpoint.
     LIMITS: ClassVar[dict[str, tuple[float, float]]] = {
-        "age": (0, MOST), "score": (-FINITE, FINITE), "length": (0, MOST), "ends": (-FINITE, FINITE),
+        "age": (0, MOST), "without_reward": (0, MOST), "score": (-FINITE, FINITE), "length": (0, MOST),
+        "ends": (-FINITE, FINITE),
     }  # fmt: skip
 
-    def __init__(self, config: Config, device: torch.device, envs: HasSpec, players: Sequence[Player]) -> None:
+    def __init__(
+        self, config: Config, device: torch.device, envs: HasSpec, players: Sequence[Player], ranks: Ranks = ALONE
+    ) -> None:
+        """With several `ranks`, `config` is of this one's share (`share.config_of`); schedules count all steps."""
         check_runner(config)
+        self.ranks = ranks
         self.config, self.device, self.envs = config, device, envs
         self.players: tuple[Any, ...] = tuple(players)
         if device.type == "cuda":
@@ -93,12 +108,16 @@ class GpuAgent(ABC):
         self.phases = Phases()
         # Compiled code knows its sizes: updates that a group's step owes are made together, single ones for what is
         # left.
-        self.together = max(1, min(MOST_TOGETHER, int(n / len(self.players) / config.steps_per_update)))
-        self.update = make_update(config, self.learner, self.ring, self.together)
+        turn = n * ranks.size / len(self.players)
+        self.together = max(1, min(MOST_TOGETHER, int(turn / config.steps_per_update)))
+        self.update = make_update(config, self.learner, self.ring, self.together, ranks)
         self.age = torch.zeros(n, dtype=torch.int64, device=device)
         self.was_resetting = torch.zeros(n, dtype=torch.bool, device=device)
+        # Steps of each environment since its last reward, and how many of them make it idle (0: nobody wants to know).
+        self.without_reward = torch.zeros(n, dtype=torch.int64, device=device)
+        self.idle_steps = -(-config.idle_frames // envs.spec.frames_per_step)
         # Random numbers of the choices and of the updates, where they are not torch's own.
-        self.chances: dict[str, torch.Generator] = {}
+        self.chances: dict[str, torch.Generator] = {} if ranks is ALONE else chances_of(config.seed, device, ranks.rank)
         each = n // len(self.players)
         rings = [self.ring] if each == n else [self.ring.group(first, each) for first in range(0, n, each)]
         # The last group is behind the others: up to its head all of them have been.
@@ -116,7 +135,8 @@ class GpuAgent(ABC):
 
     def values(self, k: int = 0) -> Tensor:
         """What the online network makes of the current observations of group k, (n, n_actions)."""
-        return self.update.values(self.groups[k].ring, self.players[k].obs, self.acting.weights[k])
+        chance = self.chances.get("choose")
+        return self.update.values(self.groups[k].ring, self.players[k].obs, self.acting.weights[k], chance)
 
     def choose(self, k: int = 0) -> None:
         """Group k looks and decides; what the updates after it may read is fixed."""
@@ -125,7 +145,7 @@ class GpuAgent(ABC):
         group.ring.see(player.obs[:, -1], group.age)
         greedy = self.values(k).argmax(1)
         chance: dict[str, Any] = {"device": self.device, "generator": self.chances.get("choose")}
-        explore = torch.rand(len(here), **chance) < self.epsilon()
+        explore = torch.rand(len(here), **chance) < self.chance_of_random(group)
         actions = torch.where(explore, torch.randint(0, player.n_actions, (len(here),), **chance), greedy)
         player.actions.copy_(actions)
         group.ring.decide(actions, here)
@@ -133,6 +153,14 @@ class GpuAgent(ABC):
         last = self.groups[-1]
         group.head.copy_(self.ring.head if group is last else last.head)
         group.filled.copy_(self.ring.filled if group is last else last.filled)
+
+    def chance_of_random(self, group: Group) -> Tensor:
+        """Epsilon, and more where an environment of the group is idle."""
+        epsilon = self.epsilon()
+        if not self.idle_steps:
+            return epsilon
+        idle = self.without_reward[group.ring.first : group.ring.first + group.ring.n] >= self.idle_steps
+        return torch.where(idle, epsilon.clamp(min=dqn.IDLE_EPSILON), epsilon)
 
     @abstractmethod
     def play(self, k: int = 0) -> None:
@@ -147,6 +175,10 @@ class GpuAgent(ABC):
         learned = reward.clamp(-1, 1) if self.config.clip_rewards else reward
         group.ring.outcome(learned * here, terminated & here, truncated & here)
         group.age.add_(1)
+        if self.idle_steps:
+            mine = self.without_reward[group.ring.first : group.ring.first + group.ring.n]
+            again = (reward * here != 0) | terminated | truncated | ~here
+            mine.copy_(torch.where(again, 0, mine + 1))
         return reward, here
 
     def learn(self, size: int = 1, k: int = -1) -> None:
@@ -155,11 +187,11 @@ class GpuAgent(ABC):
         chance = self.chances.get("learn")
         if self.ring.priorities is None:
             t, env = self.ring.draw(size * c.batch_size, c.n_step, readable.head, readable.filled, chance)
-            self.count_updates(self.update.learn(t, env)[0])
+            self.count_updates(self.update.learn(t, env, None, chance)[0])
             return
         window = self.ring.window(c.n_step, readable.head, readable.filled)
         t, env, weight = self.ring.priorities.draw(size, c.batch_size, window, self.beta(), chance)
-        losses, errors = self.update.learn(t, env, weight)
+        losses, errors = self.update.learn(t, env, weight, chance)
         assert errors is not None
         self.ring.priorities.update(t, env, errors)
         self.count_updates(losses)
@@ -224,7 +256,8 @@ class GpuAgent(ABC):
 
     def state_tensors(self) -> dict[str, Tensor]:
         """What of the run is neither the learner's nor the ring's, by the names of a checkpoint."""
-        return {"age": self.age, "was_away": self.was_resetting, "report": self.report}
+        idle = {"without_reward": self.without_reward} if self.idle_steps else {}
+        return {"age": self.age, "was_away": self.was_resetting, "report": self.report, **idle}
 
     def get_state(self) -> State:
         if self.device.type == "cuda":

@@ -13,9 +13,11 @@ from dqnitro.envs.ale import vector_options
 
 
 class CudaEnvs:
-    """What the runner needs of consoles on a GPU, with a `CudaVec` behind it."""
+    """What the runner needs of consoles on a GPU, with a `CudaVec` behind it. They are those of a run with `of` (by
+    default: these) consoles from number `first` on, which decides their seeds.
+    """
 
-    def __init__(self, config: Config, device: torch.device) -> None:
+    def __init__(self, config: Config, device: torch.device, first: int = 0, of: int = 0) -> None:
         from dqnitro.atari.cuda.vec import CudaVec
 
         c = config
@@ -24,7 +26,7 @@ class CudaEnvs:
             **vector_options(c) | {"life_loss_info": c.episodic_life},
         )  # fmt: skip
         self.n_actions = int(self.vec.single_action_space.n)  # type: ignore[attr-defined]
-        self.vec.reset(seed=c.seed * 100_003 % (2**31 - c.n_envs))
+        self.vec.reset(seed=c.seed * 100_003 % (2**31 - (of or c.n_envs)) + first)
 
     # tensors that keep their address
     @property

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from dqnitro.agent import State, Tick
 from dqnitro.config import Config
+from dqnitro.distributed.ranks import ALONE, Ranks
 from dqnitro.envs.base import EnvSpec, GameEnd
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.learn.transforms import for_graphs
@@ -55,14 +56,18 @@ class DeviceAgent(GpuAgent):
 
     players: tuple[DevicePlayer]
 
-    def __init__(self, config: Config, device: torch.device, player: DevicePlayer | None = None) -> None:
+    def __init__(
+        self, config: Config, device: torch.device, player: DevicePlayer | None = None, ranks: Ranks = ALONE
+    ) -> None:
         player = CudaEnvs(config, device) if player is None else player
         n, stack, size = config.n_envs, config.frame_stack, config.screen_size
         shape = (stack, size, size)
-        spec = EnvSpec(n, player.n_actions, shape, np.dtype(np.uint8), stack, config.frame_skip, True)
-        super().__init__(config, device, SpecOnly(spec), [player])
+        frames = getattr(player, "frames_per_step", config.frame_skip)
+        spec = EnvSpec(n, player.n_actions, shape, np.dtype(np.uint8), stack, frames, True)
+        super().__init__(config, device, SpecOnly(spec), [player], ranks)
         self.score = torch.zeros(n, device=device)
         self.length = torch.zeros(n, dtype=torch.int64, device=device)
+        self._decided = torch.zeros((), dtype=torch.float64, device=device)  # environments, in the last vector step
         self._numbers = torch.arange(n, device=device).float()
         # environment, score, steps; the last row takes what is not an end
         self.most_ends = max(FEWEST_ENDS, n)
@@ -97,8 +102,13 @@ class DeviceAgent(GpuAgent):
         self.ends.index_copy_(0, place, torch.stack([self._numbers, self.score, self.length.float()], 1))
         self.score.masked_fill_(ended, 0)
         self.length.masked_fill_(ended, 0)
-        self.report[STEPS].add_(here.sum())
+        self._decided.copy_(here.sum())
         self.report[ENDS].add_(ended.sum())
+
+    def count_steps(self) -> None:
+        """Count the decisions of all ranks in this vector step, once play and updates have met again."""
+        self.ranks.total_(self._decided)
+        self.report[STEPS].add_(self._decided)
 
     def syncs_due(self) -> Tensor:
         """`Clock.owes_sync`, on the GPU: syncs that are due before the next update."""
@@ -122,6 +132,8 @@ class DeviceAgent(GpuAgent):
         """The clock is that of the last tick. The GPU may be a graph ahead: the resumed run reads its numbers first."""
         arrays, record = super().get_state()
         arrays["envs"] = self.player.get_state()
+        chances = {f"chance.{name}": chance.get_state().numpy() for name, chance in self.chances.items()}
+        arrays["agent"] = {**arrays["agent"], **chances}
         started = {"in_flight": self.in_flight, "learned": self.learned, "syncs": int(self.syncs)}
         return arrays, {**record, "started": started}
 
@@ -131,6 +143,9 @@ class DeviceAgent(GpuAgent):
             ends = np.concatenate([ends[:-1], np.zeros((missing, 3), ends.dtype), ends[-1:]])
         super().set_state({**arrays, "agent": {**arrays["agent"], "ends": ends}}, record)
         self.player.set_state(arrays.get("envs", {}))
+        for name, chance in self.chances.items():
+            if (kept := arrays["agent"].get(f"chance.{name}")) is not None:  # shards that were dealt again have none
+                chance.set_state(torch.from_numpy(np.array(kept)))
         started = record["started"]
         # Older runs copied the target before the graph in which it was due.
         self.syncs.copy_(torch.tensor(float(started["syncs"])) if "syncs" in started else self.syncs_due())
@@ -143,9 +158,12 @@ class Graphs:
     def __init__(self, agent: DeviceAgent) -> None:
         self.agent, self.cuda = agent, agent.device.type == "cuda"
         c = agent.config
-        self.updates_per_step = c.n_envs / c.steps_per_update
+        self.updates_per_step = c.n_envs * agent.ranks.size / c.steps_per_update
         self.per_graph = max(1, min(STEPS_PER_GRAPH, int(MOST_UPDATES / self.updates_per_step)))
         self._graphs: dict[tuple[int, ...], Any] = {}
+        # Over gloo (several ranks on one GPU, for measurements) nothing can be recorded.
+        self._mode = "global" if agent.ranks is ALONE else "thread_local"  # NCCL has threads that ask the GPU things
+        self.recording = self.cuda and getattr(agent.ranks, "graphs", True)
         if self.cuda:
             self._play = torch.cuda.Stream(agent.device)
 
@@ -158,6 +176,7 @@ class Graphs:
                 a.choose()
                 self._learn(k)
                 a.play()
+                a.count_steps()
             return
         main = torch.cuda.current_stream()
         for k in updates:
@@ -167,6 +186,7 @@ class Graphs:
                 a.play()
             self._learn(k)
             main.wait_stream(self._play)
+            a.count_steps()
 
     def _learn(self, updates: int) -> None:
         """Updates that are drawn together share a target: a sync that is due between them comes after the last one."""
@@ -178,20 +198,23 @@ class Graphs:
         """Compile and record what the run begins with, before any clock runs."""
         if self.cuda:
             self.agent.warm_up()
+        if self.recording:
             self.recorded((0,) * self.per_graph)
             self.recorded(self.plan(0, self.per_graph))
 
     def recorded(self, updates: tuple[int, ...]) -> Any:
         if updates not in self._graphs:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            for chance in self.agent.chances.values():
+                graph.register_generator_state(chance)
+            with torch.cuda.graph(graph, capture_error_mode=self._mode):
                 self._body(updates)
             self._graphs[updates] = graph
         return self._graphs[updates]
 
     def run(self, updates: tuple[int, ...]) -> None:
         """Start a graph with these updates; a pattern that was not seen before is recorded first."""
-        if self.cuda:
+        if self.recording:
             self.recorded(updates).replay()
         else:
             self._body(updates)
@@ -251,23 +274,37 @@ def _tick(a: DeviceAgent, report: Tensor, ends: Tensor) -> Tick:
 
 def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
     """An agent on the GPU and its ticks."""
-    from dqnitro.atari.cuda.build import CudaUnavailable, require
     from dqnitro.envs import env_kind
 
     if env_kind(config.env_id) != "atari":
         raise ConfigError(f"runner device only plays Atari games, got {config.env_id}", "use --runner inline")
-    config = config.replace(wrappers=for_graphs(config.wrappers))
+    name = "cuda" if config.device in ("auto", "cpu") else config.device
+    agent = make_agent(config, torch.device(name))
+    graphs = Graphs(agent)
+    graphs.prepare()
+    return agent, ticks(agent, graphs)
+
+
+def fitting(config: Config) -> Config:
+    """The config as this runner uses it; ConfigError for what it does not do."""
     if config.act_device != "same":
         raise ConfigError(f"runner device acts where it learns, got act_device {config.act_device}", "leave it at same")
     if config.resize != "area":
         raise ConfigError(f"runner device supports resize area only, got {config.resize!r}", "leave --resize at area")
-    name = "cuda" if config.device in ("auto", "cpu") else config.device
-    device = torch.device(name)
+    return config.replace(wrappers=for_graphs(config.wrappers))
+
+
+def make_agent(config: Config, device: torch.device, ranks: Ranks = ALONE) -> DeviceAgent:
+    """An agent with its consoles on a GPU; with several `ranks`, `config` is of this one's share."""
+    from dqnitro.atari.cuda.build import CudaUnavailable, require
+
+    config = fitting(config)
     try:
         require(device.index)
         if device.index is not None:
             torch.cuda.set_device(device)  # kernels are launched on the current GPU
-        agent = DeviceAgent(config, device)
+        player = CudaEnvs(config, device, ranks.rank * config.n_envs, ranks.size * config.n_envs)
+        return DeviceAgent(config, device, player, ranks)
     except CudaUnavailable as error:
         raise ConfigError(f"runner device: {error}") from None
     except torch.OutOfMemoryError:
@@ -276,6 +313,3 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
             "transitions",
             "lower --replay-capacity or --n-envs",
         ) from None
-    graphs = Graphs(agent)
-    graphs.prepare()
-    return agent, ticks(agent, graphs)

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from dqnitro.agent import State, Tick
 from dqnitro.config import Config
+from dqnitro.distributed.ranks import ALONE, Ranks
 from dqnitro.envs.base import Envs, GameEnd, Step
 from dqnitro.envs.turns import EnvGroups, make_env_groups
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError
@@ -114,8 +115,8 @@ class HybridAgent(GpuAgent):
     envs: EnvGroups
     players: tuple[HostPlayer, ...]
 
-    def __init__(self, config: Config, envs: EnvGroups, device: torch.device) -> None:
-        super().__init__(config, device, envs, [HostPlayer(group, device) for group in envs.groups])
+    def __init__(self, config: Config, envs: EnvGroups, device: torch.device, ranks: Ranks = ALONE) -> None:
+        super().__init__(config, device, envs, [HostPlayer(group, device) for group in envs.groups], ranks)
         self._show(envs.reset())
         self.playing: list[int] = []  # groups at play, in the order of their turns
         self.early: dict[int, tuple[int, tuple[GameEnd, ...]]] = {}  # of them, those that finished before their turn
@@ -124,9 +125,10 @@ class HybridAgent(GpuAgent):
         self._epsilon_host = torch.zeros(1, dtype=torch.float64, pin_memory=pin)
         self._epsilon_there = torch.zeros(1, dtype=torch.float64, device=device)
         # Choices and updates run side by side, so each have random numbers of their own.
-        self.chances = {name: torch.Generator(device) for name in ("choose", "learn")}
-        for i, chance in enumerate(self.chances.values()):
-            chance.manual_seed(2 * config.seed + i)
+        if ranks is ALONE:
+            self.chances = {name: torch.Generator(device) for name in ("choose", "learn")}
+            for i, chance in enumerate(self.chances.values()):
+                chance.manual_seed(2 * config.seed + i)
         self.refreshed = [0] * len(self.players)  # updates in the weights that a group acts with
         self.lanes: Lanes = Streams(device, len(self.players)) if device.type == "cuda" else NoStreams()
 
@@ -178,10 +180,25 @@ class HybridAgent(GpuAgent):
         self.lanes.wait_for_updates(k)
         self.lanes.play(self.choose, k, chance=self.chances["choose"])
         self.lanes.wait_for_play()
-        bad, loss = self.report_host[FIRST_BAD].item(), self.report_host[LOSS].item()
-        if bad >= 0:
-            raise DivergedError(int(bad), loss)
+        if self.ranks is ALONE:
+            self.check_finite(self.bad)
         return self.players[k].actions_host.numpy()
+
+    @property
+    def bad(self) -> int:
+        """The number of the first bad update, of which the host knows with the last choice; 0 if there was none."""
+        return max(0, int(self.report_host[FIRST_BAD].item()))
+
+    def check_finite(self, bad: int) -> None:
+        if bad:
+            raise DivergedError(self.bad or self.clock.updates, self.report_host[LOSS].item())
+
+    def agreed(self, decided: int) -> int:
+        """The decisions of all ranks. A bad update ends them all in the same tick, whoever has heard of it."""
+        decided, bad = self.ranks.totals((decided, self.bad))
+        if self.ranks is not ALONE:
+            self.check_finite(bad)
+        return decided
 
     def send(self, actions: np.ndarray) -> None:
         """The group whose turn it is plays; the next turn is that of the group that has played longest."""
@@ -312,7 +329,7 @@ def ticks(agent: HybridAgent) -> Iterator[Tick]:
         if len(a.playing) < len(a.players):  # at the very start: the other groups begin, too
             continue
         decided, ends = a.finish()
-        clock.count_steps(decided)
+        clock.count_steps(a.agreed(decided))
         a.lanes.join(k)
         loss = a.report_host[LOSS].float() if clock.updates else None
         yield Tick(clock.steps, clock.updates, epsilon, loss, ends)
@@ -327,8 +344,8 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     if why := needs_grey_frames(config):
         raise ConfigError(f"runner hybrid: {why}", "use --runner inline, or --images grey")
     device = torch.device(resolve_device(config.device))
-    if device.type == "cuda" and for_graphs(config.wrappers) != config.wrappers:
-        raise ConfigError("runner hybrid needs the fused optimiser in its graph", "add --also fused-adam")
+    if device.type == "cuda":
+        config = config.replace(wrappers=for_graphs(config.wrappers))
     if config.torch_threads or device.type == "cuda":
         # On the host torch only moves frames; threads of its own would spin on the cores that play.
         torch.set_num_threads(config.torch_threads or 1)

@@ -1,0 +1,102 @@
+"""Where many runs go: processes on this machine, or on the nodes of a cluster (`--on`). Seeds, games and values of a
+setting share it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from dqnitro.cli.terminal.flags import Parser, note
+from dqnitro.seeds.launcher import Team
+
+if TYPE_CHECKING:
+    from dqnitro.cluster.connect import Cluster
+    from dqnitro.cluster.nodes import Need
+    from dqnitro.cluster.team import RayTeam
+    from dqnitro.config import Config
+    from dqnitro.seeds.allocation import Share
+
+    AnyTeam = Team | RayTeam
+
+
+class Job(NamedTuple):
+    """A run as a process."""
+
+    command: Callable[[], Sequence[str]]  # asked for when it starts: what is left to do may have changed
+    log: pathlib.Path
+    folder: pathlib.Path  # of the run
+    name: str
+
+
+def add_on_flag(p: Parser, what: str) -> None:
+    p.add_argument(
+        "--on", metavar="CLUSTER",
+        help=f"{what} on a Ray cluster: ray (started on this machine), auto (the one that this machine belongs to) or "
+        "ray://HOST:PORT (default: this machine, without Ray)",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """This machine, or a cluster."""
+
+    cluster: Cluster | None
+
+    def share(self, config: Config, n_runs: int, at_once: int) -> Share:
+        """How many runs are played in parallel and with how many threads."""
+        from dqnitro.seeds.allocation import Room, find_room, least_need, share
+
+        if self.cluster is None:
+            return share(config, n_runs, find_room(config), at_once)
+        from dqnitro.cluster.nodes import alive, shared_out
+
+        nodes = alive(self.cluster)
+        need, count = shared_out(nodes, least_need(config), at_once or n_runs)
+        each = share(config, 1, Room(need.cpus, float(need.memory)), 1)
+        why = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}, {need.text()} per run"
+        return dataclasses.replace(each, at_once=min(count, n_runs), why=why)
+
+    def team(
+        self, jobs: dict[int, Job], at_once: int, threads: int, need: Need | None, shared: pathlib.Path,
+        config: Config | None = None,
+    ) -> AnyTeam:  # fmt: skip
+        """Processes for the jobs. On a cluster: of a node with what a job needs, that sees the file `shared`."""
+        # Every process has torch's compiler, which would start one worker per core.
+        environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
+        if self.cluster is None:
+            return Team(lambda i: jobs[i].command(), list(jobs), at_once, lambda i: jobs[i].log, environment)
+        from dqnitro.cluster.nodes import alive, check_nodes, check_work, fits, shared_out
+        from dqnitro.cluster.team import Order, RayTeam, order_of
+        from dqnitro.requirements import cannot_play
+
+        assert need is not None
+        nodes = alive(self.cluster)
+        shared_out(nodes, need, len(jobs) or 1)
+        able = [n for n in nodes if fits([n], need)]
+        check_nodes(self.cluster, able, shared)
+        if config is not None:
+            check_work(self.cluster, able, cannot_play, config)
+
+        def order(i: int) -> Order:
+            return order_of(jobs[i].command(), jobs[i].log, jobs[i].folder, environment)
+
+        return RayTeam(self.cluster, need, order, list(jobs), at_once, note, lambda i: jobs[i].name)
+
+
+@contextlib.contextmanager
+def place(on: str | None) -> Iterator[Place]:
+    """Where `--on` says; a cluster that is started for it ends with it."""
+    if on is None:
+        yield Place(None)
+        return
+    from dqnitro.cluster.connect import check_address, connect
+
+    check_address(on)
+    note("starting Ray on this machine: it takes some seconds" if on == "ray" else f"connecting to Ray ({on})")
+    with connect(on) as cluster:
+        yield Place(cluster)

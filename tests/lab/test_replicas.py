@@ -1,0 +1,33 @@
+"""The cost of averaging gradients: a small measurement in one process, and the model that it feeds."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dqnitro.lab import replicas
+
+
+def test_one_rank_is_measured_and_stored(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MASTER_PORT", "29541")
+    out = tmp_path / "r.json"
+    assert replicas.main(["--ranks", "1", "--batch", "2", "--rounds", "2", "--updates", "1", "--out", str(out)]) == 0
+    stored = json.loads(out.read_text())
+    assert stored["what"] == "replicas" and stored["backend"] == "gloo" and stored["bytes"] == 4 * 1_687_206
+    assert stored["seconds"]["alone"] > 0 and set(stored["table"]) == set(stored["seconds"])
+    assert '"ratio"' in capsys.readouterr().out
+    assert replicas.main(["predict", str(out)]) == 0
+    assert json.loads(capsys.readouterr().out)["predicted"] is True
+
+
+def test_the_model_counts_what_cannot_be_hidden():
+    measured = {"seconds": {"alone": 200e-6, "averaged": 220e-6}, "bytes": 8_000_000, "own_kernels": True,
+                "batch_of_a_rank": 512}  # fmt: skip
+    found = replicas.predicted(measured, {"gpus": 8, "bytes_per_s": 100e9, "latency_s": 10e-6})
+    sent = 10e-6 + 1.75 * 4e6 / 100e9
+    assert found["all_reduce_s"] == pytest.approx(sent + 10e-6)
+    assert found["efficiency_of_updates"]["overlapped"] == pytest.approx(200 / 230)
+    assert found["efficiency_of_updates"]["not overlapped"] == pytest.approx(200e-6 / (220e-6 + sent + 10e-6))
+    step, more = 0.107, 256 * 30e-6
+    assert found["efficiency_of_a_run"]["overlapped"] == pytest.approx(step / (step + more))
