@@ -4,8 +4,23 @@ What only a cluster can show (processes, nodes, SIGSTOP) is tested with a real o
 """
 
 from dqnitro.run import cluster
-from dqnitro.run.cluster.hosts import Lost
+from dqnitro.run.cluster.hosts import Late, Lost
 from dqnitro.run.cluster.player import Player
+
+
+class Answer:
+    """A call that is made when its answer is asked for. `late`: so many times it is asked for in vain."""
+
+    def __init__(self, call):
+        self.call, self.late, self.box = call, 0, []
+
+    def get(self):
+        if not self.box:
+            self.box.append(self.call(self))
+        if self.late:
+            self.late -= 1
+            raise Late("it did not answer within 3 s")
+        return self.box[0]
 
 
 class LocalHosts:
@@ -17,38 +32,38 @@ class LocalHosts:
         self.players = {}  # handle: player; None once it is lost
         self.numbers = {}  # number of the player: handle
         self.started = self.calls = 0
-        self.lose_at = {}  # True at the calls of `play`, counted from 1, in which the player is lost
+        # What is to happen at calls of `play`, counted from 1:
+        self.lose_at = {}  # True: the player is lost
+        self.late_at = {}  # how often it is asked in vain; 1: it is only slow, many: it hangs
+        self.move_at = {}  # True: after this call there is a better place
 
-    def start(self, order, again):
+    def start(self, order, instead=None):
         handle = f"{order.player}, attempt {self.started}"
         self.started += 1
         self.players[handle], self.numbers[order.player] = Player(order), handle
         return handle
 
     def _answer(self, handle, call):
-        box = []
-
-        def answer():
+        def made(answer):
             if self.players[handle] is None:
                 raise Lost("it was killed")
-            if not box:
-                box.append(call(self.players[handle]))
-            return box[0]
+            return call(self.players[handle], answer)
 
-        return answer
+        return Answer(made)
 
     def hello(self, handle):
-        return self._answer(handle, lambda p: p.spec)
+        return self._answer(handle, lambda p, _: p.spec)
 
     def begin(self, handle, at):
-        return self._answer(handle, lambda p: p.begin(at))
+        return self._answer(handle, lambda p, _: p.begin(at))
 
     def play(self, handle, permit, weights):
-        def call(player):
+        def call(player, answer):
             self.calls += 1
             if self.lose_at.pop(self.calls, False) or self.calls >= self.lose_from:
                 self.kill(handle)
                 raise Lost("it was killed")
+            answer.late = self.late_at.pop(self.calls, 0)
             return player.play(permit, weights)
 
         return self._answer(handle, call)
@@ -57,11 +72,31 @@ class LocalHosts:
         return [w.copy() for w in weights]
 
     def get(self, answer, seconds):
-        return answer()
+        return answer.get()
+
+    def has(self, answer):
+        return not answer.late
+
+    def sharing(self, handle):
+        return 1
+
+    def prepare(self, order):
+        pass
+
+    def better(self, handle, order):
+        due = [call for call in self.move_at if call <= self.calls]
+        if not due:
+            return None
+        del self.move_at[due[0]]
+        return self.start(order)
 
     def kill(self, handle):
         self.players[handle].close()
         self.players[handle] = None
+
+    def leave(self, handle):
+        self.end(handle)
+        self.numbers = {p: h for p, h in self.numbers.items() if h != handle}
 
     def end(self, handle):
         if self.players[handle] is not None:

@@ -4,6 +4,7 @@
     python -m chaos --short                          some 300 faults; what `make test` runs
     python -m chaos --only save,player --seed 2      some kinds, with other random numbers
     python -m chaos --only drift --drift-minutes 60  two hours that look for what grows
+    python -m chaos --only cluster                   100 faults in players, nodes and drivers on Ray: most of an hour
     python -m chaos --repeat "damaged file/1/37"     one fault again, with everything that is known of it
 
 A fault that costs something is named below the table, with the word that repeats it. Run it in tests/, or with tests/
@@ -22,6 +23,7 @@ import json
 import pathlib
 import random
 import shlex
+import statistics
 import sys
 import tempfile
 import time
@@ -29,14 +31,14 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from chaos import damage, drift, gpu_models, gpu_runners, inputs, live, saves
+from chaos import damage, drift, gpu_models, gpu_runners, inputs, live, on_ray, saves
 from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans
 from dqnitro.common.files import write_json
 from dqnitro.lab.store import header, save
 
 gpu_models.register()
 KINDS: list[Kind] = [
-    *live.KINDS, *gpu_runners.KINDS, *damage.KINDS, *saves.KINDS, *inputs.KINDS, *drift.KINDS
+    *live.KINDS, *gpu_runners.KINDS, *damage.KINDS, *saves.KINDS, *inputs.KINDS, *drift.KINDS, *on_ray.KINDS,
 ]  # fmt: skip
 MOST_TRIES = 3  # for each fault of a kind that may come too late
 PROTOCOL = (
@@ -66,22 +68,34 @@ def campaign(world: World, kinds: list[tuple[Kind, int]], seed: int, say: Say, k
     result = summed(rows, failures)
     for kind, n in kinds:
         begin, bad, made, i = time.monotonic(), dict.fromkeys(COLUMNS, 0), 0, -1
+        measured: dict[str, list[float]] = {}
+        row: dict[str, Any] = {}
         while made < n and i + 1 < MOST_TRIES * n:
             i += 1
             out = one(world, kind, seed, i)
             made += out.faults
             for column, count in out.bad.items():
                 bad[column] += count
+            for name, seconds in out.seconds.items():
+                measured.setdefault(name, []).extend(seconds)
             for note in out.notes:
                 failures.append({"repeat": f"{kind.name}/{seed}/{i}", "what": note})
                 say(f"{kind.name}/{seed}/{i}: {note}")
-            if made % 50 == 0 and out.faults:
+            row = {"kind": kind.name, "what": kind.what, "faults": made, **bad}
+            row |= {"seconds": round(time.monotonic() - begin, 1)}
+            row |= {"measured_s": {name: spread(values) for name, values in measured.items()}} if measured else {}
+            if kind.apart:
+                keep(summed([*rows, row], failures))  # each is many faults, and takes minutes
+            if (made % 50 == 0 or kind.apart) and out.faults:
                 say(f"{kind.name}: {made} of {n}")
-        seconds = time.monotonic() - begin
-        rows.append({"kind": kind.name, "what": kind.what, "faults": made, **bad, "seconds": round(seconds, 1)})
+        rows.append(row)
         say(row_text(rows[-1]))
         keep(result := summed(rows, failures))
     return result
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"n": len(values), "median": round(statistics.median(values), 2), "max": round(max(values), 2)}
 
 
 def summed(rows: list[dict[str, Any]], failures: list[dict[str, str]]) -> dict[str, Any]:
@@ -159,7 +173,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def chosen(args: argparse.Namespace) -> list[tuple[Kind, int]]:
-    names = args.only.split(",") if args.only else [k.name for k in KINDS]
+    names = args.only.split(",") if args.only else [k.name for k in KINDS if not k.apart]
     if unknown := set(names) - {k.name for k in KINDS}:
         sys.exit(f"chaos: unknown kind {', '.join(unknown)}; hint: the kinds are {', '.join(k.name for k in KINDS)}")
 
@@ -194,15 +208,17 @@ def main() -> int:
             print(json.dumps({"bad": out.bad, "notes": out.notes}, indent=1))
             return int(any(out.bad.values()))
 
+        kinds, place = chosen(args), pathlib.Path(root)
+        protocol = " ".join([PROTOCOL, *(on_ray.PROTOCOL for kind, _ in kinds if kind in on_ray.KINDS)])
+
         def say(text: str) -> None:
             print(text, file=sys.stderr, flush=True)
 
         def keep(result: dict[str, Any]) -> None:
             if args.out:
                 words = {"command": shlex.join(["python", "-m", "chaos", *sys.argv[1:]])}
-                save(args.out, header("chaos", "corridor", seed=args.seed, protocol=PROTOCOL) | words | result)
+                save(args.out, header("chaos", "corridor", seed=args.seed, protocol=protocol) | words | result)
 
-        kinds, place = chosen(args), pathlib.Path(root)
         if args.jobs > 1:
             result = side_by_side(place, kinds, args, say, keep)
         else:

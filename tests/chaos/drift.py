@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from chaos.harness import CONFIG, Kind, Outcome, World, forked, judge, snapshot
+from chaos.harness import CONFIG, Kind, Outcome, World, forked, judge
 from dqnitro.session import resume, train
 
 MINUTES = [1.0]  # of each of the two
@@ -30,11 +30,14 @@ def state_of(run: pathlib.Path) -> list[float]:
     """Memory in MB, descriptors, threads, files of a run and their bytes. The logs grow, as they should: they are not
     counted.
     """
-    me, kept = (
-        psutil.Process(),
-        {k: v for k, v in snapshot(run).items() if not k.startswith(("tensorboard", "metrics"))},
-    )
-    size = sum(len(v) for v in kept.values()) // 10_000  # scores and times in records have more or fewer digits
+    me = psutil.Process()
+    # Sizes only: what is read here would be memory of the process that is watched, and logs grow.
+    kept = {
+        str(p.relative_to(run)): p.stat().st_size
+        for p in run.rglob("*")
+        if p.is_file() and not str(p.relative_to(run)).startswith(("tensorboard", "metrics"))
+    }
+    size = sum(kept.values()) // 10_000  # scores and times in records have more or fewer digits
     return [me.memory_info().rss / 2**20, me.num_fds(), threading.active_count(), len(kept), size]
 
 

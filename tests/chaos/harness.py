@@ -73,6 +73,7 @@ class Outcome:
     bad: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COLUMNS, 0))
     notes: list[str] = field(default_factory=list)
     faults: int = 1  # how many were made; 0: the run had ended before
+    seconds: dict[str, list[float]] = field(default_factory=dict)  # what was measured, by name
 
     def count(self, column: str, note: str) -> None:
         self.bad[column] += 1
@@ -103,6 +104,7 @@ class Kind:
     short: int
     long: int
     seconds: float = 1.0  # that one takes, about: to share the work out
+    apart: bool = False  # only made when it is named
 
 
 class World:

@@ -1,5 +1,6 @@
 """What is looked at before anything starts on a cluster: resources, versions, storage. No cluster is needed for it."""
 
+import signal
 import sys
 import types
 
@@ -7,9 +8,10 @@ import pytest
 
 from dqnitro.cluster import nodes
 from dqnitro.cluster.connect import check_address, connect
-from dqnitro.cluster.nodes import Need, Node, check_nodes, fits, shared_out, versions
+from dqnitro.cluster.nodes import Need, Node, check_nodes, check_work, fits, shared_out, versions
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
+from dqnitro.requirements import cannot_play
 from dqnitro.seeds.allocation import PROCESS_BYTES, least_need
 
 GIB = 1 << 30
@@ -106,6 +108,24 @@ def test_a_node_that_would_give_other_runs_or_none_is_one_line(name, tmp_path):
     assert message in str(e.value) and "hint: " in str(e.value) and "\n" not in str(e.value)
 
 
+def test_a_node_that_cannot_play_is_one_line():
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
+    cluster = types.SimpleNamespace(ray=FakeRay(lambda f, config: f(config)))
+    check_work(cluster, [BIG], cannot_play, Config(env_id="CartPole-v1"))
+    check_work(cluster, [BIG], cannot_play, Config())
+    with pytest.raises(ConfigError, match="node big: the ROM of pong is missing; hint: pip install") as e:
+        check_work(cluster, [BIG], lambda config: "the ROM of pong is missing", Config())
+    assert "\n" not in str(e.value)
+
+
+def test_a_machine_without_a_rom_or_a_compiler_says_so(monkeypatch):
+    monkeypatch.setattr("ale_py.roms.get_rom_path", lambda game: None)
+    assert cannot_play(Config()) == "the ROM of pong is missing"
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "numba", None)
+    assert "pong cannot be played (ModuleNotFoundError: " in str(cannot_play(Config(envs="console")))
+
+
 def test_the_checksum_is_of_the_sources(tmp_path, monkeypatch):
     before = nodes.source_digest()
     package = tmp_path / "dqnitro" / "cluster"
@@ -157,6 +177,23 @@ def test_a_cluster_that_cannot_be_used_is_one_line_and_is_left(error, message, m
     with pytest.raises(ConfigError) as e:
         connect("auto")
     assert message in str(e.value) and calls == ["init auto", "shutdown"]
+
+
+def test_rays_own_handlers_of_signals_do_not_replace_those_of_a_run(monkeypatch):
+    """They abort the process; a run that is told to end saves first."""
+    fake_ray(monkeypatch, None)
+
+    def init(**options):
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    sys.modules["ray"].init = init
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
+    try:
+        mine = signal.getsignal(signal.SIGTERM)
+        connect("auto")
+        assert signal.getsignal(signal.SIGTERM) is mine
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_addresses():

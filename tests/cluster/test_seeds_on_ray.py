@@ -59,13 +59,15 @@ def test_a_lost_node_and_ctrl_c_change_nothing(three_nodes, tmp_path, monkeypatc
     folder, killed = tmp_path / "r", []
 
     def accidents() -> None:
-        wait_for(lambda: all(saved(folder / f"s{s}") for s in (4, 5)))
-        process, lost = kill_a_node(three_nodes, str(folder))
-        killed.append(lost)
-        wait_for(lambda: trainer(lost) not in (process, None))  # another process has taken the run over
-        at = saved(lost)
-        wait_for(lambda: saved(lost) > at)
-        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            wait_for(lambda: all(saved(folder / f"s{s}") for s in (4, 5)))
+            process, lost = kill_a_node(three_nodes, str(folder))
+            killed.append(lost)
+            wait_for(lambda: trainer(lost) not in (process, None))  # another process has taken the run over
+            at = saved(lost)
+            wait_for(lambda: saved(lost) > at)
+        finally:  # the seeds have no other end
+            os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=accidents)
     thread.start()

@@ -69,6 +69,39 @@ def test_lost_players_change_nothing(name, hosts, capsys):
 
 
 @pytest.mark.parametrize("name", ["2 players", "slack 2", "pixels"])
+def test_players_that_hang_are_replaced_those_that_are_slow_stay_and_neither_changes_anything(name, hosts):
+    config = VARIANTS[name]
+    agent, ticks = make_run(config)
+    hosts[0].late_at = {4: 1, 9: 99, 15: 1}
+    while next(ticks).steps < config.max_steps:
+        pass
+    assert agent.envs.replaced == 1 and hosts[0].started == config.players + 3 and not hosts[0].late_at
+    same(agent, inline_with_the_same_ages(config))
+    agent.close()
+
+
+def test_a_player_that_is_slow_again_and_again_is_no_reason_to_end_a_run(hosts):
+    agent, ticks = make_run(CORRIDOR)
+    hosts[0].late_at = dict.fromkeys(range(1, 20), 1)
+    while next(ticks).steps < CORRIDOR.max_steps:
+        pass
+    assert agent.envs.replaced == 0
+    agent.close()
+
+
+@pytest.mark.parametrize("name", ["4 players", "slack 2", "pixels"])
+def test_players_that_move_to_other_nodes_change_nothing(name, hosts):
+    config = VARIANTS[name]
+    agent, ticks = make_run(config)
+    hosts[0].move_at, hosts[0].lose_at = dict.fromkeys((2, 3, 11, 18), True), {12: True}
+    while next(ticks).steps < config.max_steps:
+        pass
+    assert agent.envs.moved == 4 and agent.envs.replaced == 1
+    same(agent, inline_with_the_same_ages(config))
+    agent.close()
+
+
+@pytest.mark.parametrize("name", ["2 players", "slack 2", "pixels"])
 def test_a_run_that_was_stopped_within_a_chunk_goes_on_bit_for_bit(name, hosts, tmp_path):
     config = VARIANTS[name]
     train(config.replace(max_steps=76), tmp_path / "r")
@@ -78,7 +111,7 @@ def test_a_run_that_was_stopped_within_a_chunk_goes_on_bit_for_bit(name, hosts, 
 def test_a_player_that_is_lost_again_and_again_ends_the_run_which_is_saved_and_goes_on(hosts, tmp_path, monkeypatch):
     config = VARIANTS["slack 2"]
     monkeypatch.setattr(LocalHosts, "lose_from", 20)
-    with pytest.raises(PlayerDied, match="lost 4 times within 100 chunks, at last because it was killed; the run is"):
+    with pytest.raises(PlayerDied, match="lost 4 times in a row, at last because it was killed; the run is"):
         train(config, tmp_path / "r")
     monkeypatch.undo()
     in_this_process(monkeypatch)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
+import signal
 import socket
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 from dqnitro.errors import ConfigError
@@ -13,6 +17,7 @@ from dqnitro.errors import ConfigError
 LOCAL, FOUND, REMOTE = "ray", "auto", "ray://"
 INSTALL = "pip install 'dqnitro[cluster]'"
 ANSWER_S = 5.0  # for a TCP connection; Ray itself would try for half a minute
+HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # Windows has none
 STORE_BYTES = 256 << 20  # of the object store of a cluster that is started here: weights and chunks, not datasets
 
 
@@ -70,7 +75,8 @@ def connect(where: str) -> Cluster:
 
         options |= {"num_cpus": usable_cores(), "object_store_memory": STORE_BYTES, "include_dashboard": False}
     try:
-        ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
+        with handlers_kept():
+            ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
     except ConnectionError as e:
         ray.shutdown()
         raise ConfigError(f"--on {where}: no Ray cluster was found ({_short(e)})", _hint(where)) from e
@@ -78,6 +84,21 @@ def connect(where: str) -> Cluster:
         ray.shutdown()
         raise ConfigError(f"--on {where}: cannot use that cluster ({_short(e)})", _hint(where, str(e))) from e
     return Cluster(ray, where, ours=True)
+
+
+@contextlib.contextmanager
+def handlers_kept() -> Iterator[None]:
+    """Ray puts handlers of its own on signals, which abort; those of a run save it first, and stay."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # there Ray leaves them alone
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, *HANGUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def import_ray(where: str) -> Any:

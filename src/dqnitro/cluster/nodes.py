@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import importlib.metadata
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,7 +99,6 @@ def versions() -> dict[str, str]:
 
 def check_nodes(cluster: Cluster, nodes: Sequence[Node], shared: pathlib.Path | None = None) -> None:
     """Ask every node for its versions, and whether it sees the file `shared` as it is here."""
-    ray = cluster.ray
 
     def probe(path: str | None) -> tuple[Any, str | None, bool]:
         """Travels by value, so that a node without DQNitro can answer too."""
@@ -120,18 +120,9 @@ def check_nodes(cluster: Cluster, nodes: Sequence[Node], shared: pathlib.Path | 
             return found, None, False
         return found, hashlib.sha256(data).hexdigest(), os.access(os.path.dirname(path), os.W_OK)
 
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    task, path = ray.remote(num_cpus=0, max_retries=1)(probe), str(shared.resolve()) if shared else None
-    asked = [
-        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(n.id, soft=False)).remote(path) for n in nodes
-    ]
+    path = str(shared.resolve()) if shared else None
     here, digest = versions(), hashlib.sha256(shared.read_bytes()).hexdigest() if shared else None
-    for node, answer in zip(nodes, asked, strict=True):
-        try:
-            theirs, seen, writable = ray.get(answer, timeout=PROBE_S)
-        except Exception as e:
-            raise ConfigError(f"node {node.name} does not answer ({type(e).__name__})", "`ray status` shows it") from e
+    for node, (theirs, seen, writable) in _each(cluster, nodes, probe, path):
         _same_versions(node, here, theirs)
         if path is not None and (seen != digest or not writable):
             what = "cannot write to" if seen == digest else "does not see"
@@ -139,6 +130,42 @@ def check_nodes(cluster: Cluster, nodes: Sequence[Node], shared: pathlib.Path | 
                 f"node {node.name} {what} {pathlib.Path(path).parent}",
                 "give a folder on storage that all nodes mount at the same place with --run-dir",
             )
+
+
+def check_work(cluster: Cluster, nodes: Sequence[Node], why_not: Callable[[Any], str | None], work: Any) -> None:
+    """Ask every node, after `check_nodes`, why it cannot do this work."""
+    for node, why in _each(cluster, nodes, why_not, work):
+        if why:
+            raise ConfigError(f"node {node.name}: {why}", f"{INSTALL} there, or leave it out")
+
+
+def _each(
+    cluster: Cluster, nodes: Sequence[Node], question: Callable[[Any], Any], about: Any
+) -> Iterator[tuple[Node, Any]]:
+    """The answer of every node; all work at the same time."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ray = cluster.ray
+    task = ray.remote(num_cpus=0, max_retries=1)(question)
+    asked = [
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(n.id, soft=False)).remote(about) for n in nodes
+    ]
+    for node, answer in zip(nodes, asked, strict=True):
+        try:
+            found = ray.get(answer, timeout=PROBE_S)
+        except Exception as e:
+            raise ConfigError(f"node {node.name} does not answer ({type(e).__name__})", "`ray status` shows it") from e
+        yield node, found
+
+
+def free_cpus(cluster: Cluster, nodes: Sequence[Node]) -> list[float]:
+    """Of each node, what nobody uses at the moment; all of them where Ray does not tell."""
+    try:
+        state = importlib.import_module("ray._private.state")
+        free = state.available_resources_per_node()
+    except Exception:
+        return [n.cpus for n in nodes]
+    return [float(free.get(n.id, {}).get("CPU", 0.0)) for n in nodes]
 
 
 def _same_versions(node: Node, here: dict[str, str], theirs: Any) -> None:

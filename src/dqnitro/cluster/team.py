@@ -106,9 +106,10 @@ class RayTeam:
 
     def __init__(
         self, cluster: Cluster, need: Need, order: Callable[[int], Order], seeds: Sequence[int], at_once: int,
-        say: Callable[[str], None] = lambda text: None,
+        say: Callable[[str], None] = lambda text: None, name: Callable[[int], str] = lambda seed: f"seed {seed}",
     ) -> None:  # fmt: skip
         self._ray, self._order, self._at_once, self._say = cluster.ray, order, at_once, say
+        self._name = name
         self._host = self._ray.remote(
             num_cpus=need.cpus, num_gpus=need.gpus, memory=need.memory, max_concurrency=3, max_restarts=0
         )(RunHost)
@@ -166,7 +167,7 @@ class RayTeam:
         if member.losses > LOST:
             member.code = code
             return
-        self._say(f"seed {member.seed}: {why}; it goes on from its last checkpoint ({member.losses} of {LOST})")
+        self._say(f"{self._name(member.seed)}: {why}; it goes on from its last checkpoint ({member.losses} of {LOST})")
         member.actor, member.placed, member.ended = self._start(member.seed)
         member.node, member.began = "", time.monotonic()
 

@@ -105,6 +105,12 @@ class Signals:
             self._nudge.end()
             end_now(number)
 
+    @staticmethod
+    def heard(name: str) -> None:
+        """Another process of this run has caught a signal: as if it had come here."""
+        if (current := Signals._current) is not None and current.caught is None:
+            current.caught = name
+
     def _leave_terminal(self) -> None:
         """The terminal is gone: whatever is still printed there would fail, and with it the saving."""
         with open(os.devnull, "w") as nowhere:

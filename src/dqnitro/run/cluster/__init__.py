@@ -2,7 +2,7 @@
 
 The learner is this process: it owns replay, learner, clock and checkpoints and runs the same ticks as the inline loop,
 owed updates and all, so the ratio of steps to updates is the config's whatever the speed of anybody. `player` is a
-player, `chunk` what it brings back, `hosts` where it lives, `crew` the learner's end of all players.
+player, `chunk` what it brings back, `hosts` and `actors` where it lives, `crew` the learner's end of all players.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Iterator, Sequence
 
 from dqnitro.agent import Tick
 from dqnitro.cluster.connect import chosen_address, connect
-from dqnitro.cluster.nodes import alive, check_nodes
+from dqnitro.cluster.nodes import alive, check_nodes, check_work, free_cpus
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
+from dqnitro.requirements import cannot_play
+from dqnitro.run.cluster.actors import RayHosts
 from dqnitro.run.cluster.crew import Crew
-from dqnitro.run.cluster.hosts import Hosts, RayHosts
+from dqnitro.run.cluster.hosts import Hosts
 from dqnitro.run.inline import InlineAgent, learn_owed, make_agent, remember
 
 MOST_ON_A_CPU = 16  # players
@@ -26,22 +28,25 @@ def ray_hosts(config: Config) -> Hosts:
     cluster = connect(chosen_address())
     try:
         nodes = alive(cluster)
-        each = cpus_each([n.cpus for n in nodes], config.players)
-        check_nodes(cluster, [n for n in nodes if n.cpus])
+        cpus_each([n.cpus for n in nodes], config.players)
+        each = cpus_each(free_cpus(cluster, nodes), config.players, "free CPUs")
+        players = [n for n in nodes if n.cpus]
+        check_nodes(cluster, players)
+        check_work(cluster, players, cannot_play, config)
     except BaseException:
         cluster.close()
         raise
     return RayHosts(cluster, each)
 
 
-def cpus_each(cpus: Sequence[float], players: int) -> float:
+def cpus_each(cpus: Sequence[float], players: int, what: str = "CPUs") -> float:
     """The largest share of a CPU (1, 1/2, 1/3, ...) with which all players find room on nodes with these CPUs."""
     for sharing in range(1, MOST_ON_A_CPU + 1):
         if sum(int(n * sharing) for n in cpus) >= players:
             return int(10_000 / sharing) / 10_000  # what Ray counts in
     raise ConfigError(
-        f"{players} players need more CPUs than the {sum(cpus):g} of the cluster, even with {MOST_ON_A_CPU} on each",
-        "use fewer --players, or add nodes",
+        f"{players} players need more {what} than the {sum(cpus):g} of the cluster, even with {MOST_ON_A_CPU} on each",
+        "use fewer --players, add nodes, or wait until others have finished",
     )
 
 

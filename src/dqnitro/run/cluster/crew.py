@@ -14,6 +14,7 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,15 +24,16 @@ from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.errors import PlayerDied, UserError
 from dqnitro.learn.learner import Learner
 from dqnitro.run.cluster.chunk import Chunk, checksums, from_arrays, joined, steps_of, to_arrays
-from dqnitro.run.cluster.hosts import Hosts, Lost
+from dqnitro.run.cluster.hosts import Hosts, Late, Lost
 from dqnitro.run.cluster.player import Order, Permit, Position, envs_each, first_rng
 from dqnitro.run.processes.spawn import own_pieces
 
 BIRTH_S = 600.0  # for a player's first start: its node may have to compile the console
-REBIRTH_S = 60.0  # for one in the place of another, which then plays some hundred vector steps again
-CHUNK_S, CHUNK_TIMES = 3.0, 10.0  # how long a chunk may take: seconds, or times the slowest yet
-RESTARTS, RESTARTS_CHUNKS = 3, 100  # more of one player within this many chunks are not accidents
-STATE_VECTOR_STEPS = 256  # a replaced player plays at most about this many vector steps again
+REBIRTH_S = 20.0  # for one in the place of another, in a process that is up, to play some seconds again
+CHUNK_S, CHUNK_TIMES = 3.0, 10.0  # how long a chunk may take: seconds, or times the median ...
+RECENT = 64  # ... of so many chunks
+RESTARTS = 3  # more of one player without a chunk between them are not accidents
+STATE_VECTOR_STEPS, STATE_S = 256, 2.0  # a replaced player plays at most about so much again
 
 
 class Weights(NamedTuple):
@@ -63,7 +65,7 @@ class Place:
     done: int = 0  # chunks that came back
     answers: deque[Any] = field(default_factory=deque)  # of chunks that did not come back yet
     chunks: dict[int, Chunk] = field(default_factory=dict)  # that came back and were not taken
-    crashes: list[int] = field(default_factory=list)
+    losses: int = 0  # since the last chunk that came back
 
     def position(self, n_envs: int) -> Position:
         log = np.concatenate(self.log) if self.log else np.zeros((0, n_envs), np.int64)
@@ -79,16 +81,16 @@ class Crew:
         self._config, self._hosts = config, hosts
         self._slack = slack_chunks(config)
         self._closed = self._failed = False
-        self.replaced = 0
+        self.replaced = self.moved = 0
         self.seconds = {"act": 0.0, "env": 0.0}  # of the players' own time, over the chunks taken
-        self._slowest = 0.0
+        self._took: deque[float] = deque(maxlen=RECENT)  # seconds of the last chunks
         pieces, m = own_pieces(config), envs_each(config)
         self._places = [
             Place(Order(config, i, pieces), first_rng(config.seed, i), np.zeros(m, bool)) for i in range(config.players)
         ]
         try:
             for place in self._places:
-                place.handle = hosts.start(place.order, again=False)
+                place.handle = hosts.start(place.order)
             specs = [self._first(hosts.hello(place.handle)) for place in self._places]
         except BaseException:
             self.close()
@@ -97,6 +99,11 @@ class Crew:
         self.spec = dataclasses.replace(specs[0], n_envs=config.n_envs)
         self._obs = np.zeros(0)
         self._begin_counting()
+
+    @property
+    def orders(self) -> list[Order]:
+        """Of all players."""
+        return [place.order for place in self._places]
 
     def _first(self, answer: Any) -> Any:
         try:
@@ -121,7 +128,8 @@ class Crew:
         if self._weights is None or self._weights.version != learner.n_updates:
             arrays = [p.detach().cpu().numpy().copy() for p in learner.online.parameters()]
             self._weights = Weights(learner.n_updates, self._hosts.put(arrays), arrays)
-        every = max(1, STATE_VECTOR_STEPS // self._config.chunk_vector_steps)
+        self._share_out()
+        every = max(1, min(STATE_VECTOR_STEPS // self._config.chunk_vector_steps, int(STATE_S / self._usual_s())))
         while self._permitted <= self._next + self._slack:
             keep = (self._permitted + 1) % every == 0
             self._allow(Leave(Permit(self._permitted, epsilon, keep), self._weights))
@@ -161,7 +169,7 @@ class Crew:
     def fetch(self, place: Place) -> None:
         """Get the next chunk of a player, from the process that finally plays it."""
         try:
-            played = self._hosts.get(place.answers[0], max(CHUNK_S, CHUNK_TIMES * self._slowest))
+            played = self._hosts.get(place.answers[0], self._patience_s(place))
         except Lost as e:
             self._replace(place, e)
             return
@@ -172,50 +180,94 @@ class Crew:
         place.games, place.log = (
             (place.games, [*place.log, chunk.action]) if played.games is None else (played.games, [])
         )
-        place.done += 1
-        self._slowest = max(self._slowest, float(chunk.seconds.sum()))
+        place.done, place.losses = place.done + 1, 0
+        self._took.append(float(chunk.seconds.sum()))
         if all(p.done > place.done - 1 for p in self._places):
             self._leaves.pop(place.done - 1, None)
 
-    # -- losing and replacing
+    def _patience_s(self, place: Place) -> float:
+        """How long to wait for a chunk. Those of players in the same process come first."""
+        return max(CHUNK_S, CHUNK_TIMES * self._usual_s() * self._hosts.sharing(place.handle))
+
+    def _usual_s(self) -> float:
+        """What a chunk took lately; no result depends on it, only how long a loss is noticed and repaired."""
+        return max(1e-6, median(self._took) if self._took else 0.0)
+
+    # -- moving, losing and replacing
+
+    def _share_out(self) -> None:
+        """At the border of a chunk: a player that shares a process or crowds a node moves to a better place."""
+        self._hosts.prepare(self._places[0].order)
+        for place in self._places:
+            better = self._hosts.better(place.handle, place.order)
+            if better is None:
+                continue
+            try:
+                self._settle(place, better, REBIRTH_S)
+            except Lost:
+                self._hosts.end(better)  # it stays where it is
+            else:
+                self._hosts.leave(place.handle)
+                self._move(place, better)
+                self.moved += 1
+            return  # one at a time
+
+    def _move(self, place: Place, handle: Any) -> None:
+        """From now on this player, which is where the learner knows it to be, plays what was permitted."""
+        place.handle = handle
+        place.answers = deque(
+            self._hosts.play(handle, leave.permit, leave.weights.held)
+            for c in range(place.done, self._permitted)
+            for leave in [self._leaves[c]]
+        )
 
     def _replace(self, place: Place, e: Lost) -> None:
         """Another player goes on exactly where the lost one finished its last chunk."""
-        name = f"player {place.order.player}"
         while True:
-            place.crashes = [c for c in place.crashes if c > place.done - RESTARTS_CHUNKS] + [place.done]
-            self._hosts.end(place.handle)
-            if len(place.crashes) > RESTARTS:
-                cure = "repair the environment (traceback above)" if e.trace else "look at the nodes (`ray status`)"
-                self._failed = True
-                raise self._died(
-                    f"{name} was lost {len(place.crashes)} times within {RESTARTS_CHUNKS} chunks, at last because {e}; "
-                    f"the run is saved; hint: {cure}, then --resume",
-                    e,
-                )
-            sys.stderr.write(
-                f"{e.trace}dqnitro: {name} was lost ({e}); starting it elsewhere ({len(place.crashes)} of {RESTARTS})\n"
-            )
+            self._count_loss(place, e)
+            handle = None
             try:
-                place.handle = self._hosts.start(place.order, again=True)
-                self._settle(place, REBIRTH_S)
-                place.answers = deque(
-                    self._hosts.play(place.handle, leave.permit, leave.weights.held)
-                    for c in range(place.done, self._permitted)
-                    for leave in [self._leaves[c]]
-                )
-                self.replaced += 1
-                return
+                handle = self._hosts.start(place.order, place.handle)
+                self._settle(place, handle, REBIRTH_S)
             except UserError as refused:
                 self._failed = True
+                name = f"player {place.order.player}"
                 raise PlayerDied(f"{name} was lost ({e}) and cannot be replaced: {refused}", e.trace) from refused
             except Lost as again:
                 e = again
+                if handle is not None:
+                    self._hosts.end(handle)
+                continue
+            if isinstance(e, Late) and self._hosts.has(place.answers[0]):
+                place.losses -= 1  # only slow: it has answered before the other was ready
+                self._hosts.leave(handle)
+                return
+            self._hosts.end(place.handle)
+            self._move(place, handle)
+            self.replaced += 1
+            return
 
-    def _settle(self, place: Place, seconds: float) -> np.ndarray:
+    def _count_loss(self, place: Place, e: Lost) -> None:
+        """Say it, and end the run if it is one too many."""
+        name = f"player {place.order.player}"
+        place.losses += 1
+        if place.losses > RESTARTS:
+            self._hosts.end(place.handle)
+            cure = "repair the environment (traceback above)" if e.trace else "look at the nodes (`ray status`)"
+            self._failed = True
+            raise self._died(
+                f"{name} was lost {place.losses} times in a row, at last because {e}; the run is saved; hint: {cure}, "
+                "then --resume",
+                e,
+            )
+        sys.stderr.write(
+            f"{e.trace}dqnitro: {name} was lost ({e}); starting it elsewhere ({place.losses} of {RESTARTS})\n"
+        )
+
+    def _settle(self, place: Place, handle: Any, seconds: float) -> np.ndarray:
         """Bring a new player to where the learner knows it to be; the games must come out the same."""
-        self._hosts.get(self._hosts.hello(place.handle), seconds)
-        obs = self._hosts.get(self._hosts.begin(place.handle, place.position(envs_each(self._config))), seconds)
+        self._hosts.get(self._hosts.hello(handle), seconds)
+        obs = self._hosts.get(self._hosts.begin(handle, place.position(envs_each(self._config))), seconds)
         if place.crc is not None and (checksums(obs) != place.crc).any():
             self._failed = True
             raise PlayerDied(
@@ -236,7 +288,7 @@ class Crew:
     def reset(self) -> np.ndarray:
         """Begin every environment's first game."""
         try:
-            self._obs = np.concatenate([self._settle(place, BIRTH_S) for place in self._places])
+            self._obs = np.concatenate([self._settle(place, place.handle, BIRTH_S) for place in self._places])
         except Lost as e:
             raise self._died(f"a player could not start: {e}", e) from None
         return self._obs
@@ -278,7 +330,7 @@ class Crew:
         self._tick, self._obs = int(state["tick"]), np.array(state["obs"])
         try:
             for place in self._places:
-                self._settle(place, BIRTH_S)
+                self._settle(place, place.handle, BIRTH_S)
         except Lost as e:
             raise self._died(f"a player could not go back to its games: {e}", e) from None
         for c in range(int(state["permitted"])):

@@ -15,7 +15,7 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.run.cluster.chunk import Chunk, Recorder
-from dqnitro.run.inline import choose_actions
+from dqnitro.run.inline import choose_actions, idle_of
 from dqnitro.run.processes.player import Actor, pack_rng, register_pieces, unpack_rng
 
 THREADS = 1  # of a player's network passes: the same sums wherever it plays
@@ -104,8 +104,9 @@ class Player:
         for _ in range(self._config.chunk_vector_steps):
             start = time.perf_counter()
             actions = choose_actions(
-                self._rng, permit.epsilon, self._pending, self.spec.n_actions, lambda: self._actor.greedy(self._obs)
-            )
+                self._rng, permit.epsilon, self._pending, self.spec.n_actions,
+                lambda: self._actor.greedy(self._obs, self._rng), idle_of(self._envs),
+            )  # fmt: skip
             acted = time.perf_counter()
             self._envs.send(actions)
             step = self._envs.recv()

@@ -27,10 +27,11 @@ from dqnitro.common.signals import NUMBERS
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec
 from dqnitro.errors import UserError
-from dqnitro.learn.learner import build_network, head_spec
+from dqnitro.heads import Draws, Wants, noise_size
+from dqnitro.learn.learner import acting_noise, build_network, head_spec
 from dqnitro.learn.transforms import wrap
 from dqnitro.run.build import make_clock, make_generators
-from dqnitro.run.inline import choose_actions
+from dqnitro.run.inline import choose_actions, idle_of
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 
 # Messages are one letter and, where there is more to say, bytes behind it.
@@ -89,6 +90,7 @@ class Actor:
         self._act = parts.act
         self._atoms = dqn.support(head) if head.categorical else None
         self.parameters = list(self._network.parameters())
+        self._wants = Wants(noise=noise_size(self._network))
 
     def use(self, views: list[torch.Tensor]) -> None:
         for p, view in zip(self.parameters, views, strict=True):
@@ -97,8 +99,11 @@ class Actor:
         # parameters.
         torch.autograd.graph.increment_version(self.parameters)
 
-    def greedy(self, obs: np.ndarray) -> np.ndarray:
-        return dqn.q_values(self._act(self._network, torch.from_numpy(obs)), self._atoms).argmax(1).numpy()
+    def greedy(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """The noise of noisy layers is drawn from `rng`, as `Learner.greedy` does."""
+        noise = acting_noise(self._wants, rng)
+        draws = () if noise is None else (Draws(None, noise),)
+        return dqn.q_values(self._act(self._network, torch.from_numpy(obs), *draws), self._atoms).argmax(1).numpy()
 
 
 class Player:
@@ -153,7 +158,7 @@ class Player:
         self._actor.use(self._weights.views(slot))
         actions = choose_actions(
             self._rng, self._clock.epsilon(), self._pending, self._envs.spec.n_actions,
-            lambda: self._actor.greedy(self._obs),
+            lambda: self._actor.greedy(self._obs, self._rng), idle_of(self._envs),
         )  # fmt: skip
         self._weights.check(slot, version)  # still: nobody wrote there meanwhile
         acted = time.perf_counter()

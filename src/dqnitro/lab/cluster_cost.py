@@ -1,0 +1,251 @@
+"""What Ray costs: `python -m dqnitro.lab.cluster_cost --out FILE`. `cluster_model` predicts larger clusters from it.
+
+Two learners take turns over the same chunks: one whose players are Ray actors on this machine, and its reference, whose
+players live in its own process. Counted is CPU time of all processes that belong to a learner, so that other programs
+on the machine do not count; the wall clock is not used. What Ray's own processes use while nobody plays is measured
+first and subtracted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import pathlib
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import psutil
+
+from dqnitro.agent import Tick
+from dqnitro.cluster.connect import LOCAL, connect
+from dqnitro.config import Config
+from dqnitro.lab.interleave import compare
+from dqnitro.lab.store import header, save
+from dqnitro.recipes import plan
+from dqnitro.run.cluster import ticks
+from dqnitro.run.cluster.actors import RayHosts
+from dqnitro.run.cluster.crew import Crew
+from dqnitro.run.cluster.player import Order, Permit, Player, Position
+from dqnitro.run.inline import make_agent
+
+SIZES = (1_000, 100_000, 1_000_000, 8_000_000)  # bytes of an answer
+IDLE_S = 5.0
+
+
+class HereHosts:
+    """Players in the learner's own process: what the runner costs without Ray."""
+
+    def start(self, order: Order, instead: Any = None) -> Any:
+        return Player(order)
+
+    def hello(self, player: Player) -> Any:
+        return player.spec
+
+    def begin(self, player: Player, at: Position) -> Any:
+        return player.begin(at)
+
+    def play(self, player: Player, permit: Permit, weights: Any) -> Any:
+        return player.play(permit, weights)
+
+    def put(self, weights: Sequence[np.ndarray]) -> Any:
+        return weights
+
+    def get(self, answer: Any, seconds: float) -> Any:
+        return answer
+
+    def has(self, answer: Any) -> bool:
+        return True
+
+    def sharing(self, player: Player) -> int:
+        return 1
+
+    def prepare(self, order: Order) -> None: ...
+
+    def better(self, player: Player, order: Order) -> Any:
+        return None
+
+    def leave(self, player: Player) -> None:
+        player.close()
+
+    def end(self, player: Player) -> None:
+        player.close()
+
+    def close(self) -> None: ...
+
+
+class Used:
+    """CPU seconds of this process and of those that it started."""
+
+    def __init__(self, players: Callable[[], Sequence[int]]) -> None:
+        self._players, self._kept = players, dict[int, float]()
+
+    def read(self) -> dict[str, float]:
+        """Of the learner, of the players' processes, and of Ray's own; processes that ended keep what they used."""
+        playing = set(self._players())
+        out = {"learner": time.process_time(), "players": 0.0, "ray": 0.0}
+        for p in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                t = p.cpu_times()
+                out["players" if p.pid in playing else "ray"] += t.user + t.system
+        return out
+
+    def over(self, work: Callable[[], Any]) -> dict[str, float]:
+        before, began = self.read(), time.monotonic()
+        work()
+        after = self.read()
+        return {k: after[k] - before[k] for k in after} | {"wall": time.monotonic() - began}
+
+
+def config_of(chunk: int, players: int, envs_each: int) -> Config:
+    """Pong as recipe `fast` plays it on a CPU, with a small replay that fills at once."""
+    base = plan("fast", "pong", "cpu").config()
+    n = players * envs_each
+    return base.replace(
+        runner="cluster", players=players, n_envs=n, chunk_vector_steps=chunk, slack_steps=n * chunk, torch_threads=1,
+        env_threads=1, first_fill_steps=500, replay_capacity=5_000, epsilon_decay_steps=500, max_steps=0,
+        device="cpu", act_device="same", env_parts=1,
+    )  # fmt: skip
+
+
+def go_on(it: Any, config: Config, chunks: int) -> int:
+    """So many chunks; the steps made."""
+    steps: list[Tick] = list(itertools.islice(it, chunks * config.chunk_vector_steps))
+    return len(steps) * config.n_envs
+
+
+def compared(chunk: int, players: int, envs_each: int, rounds: int, chunks: int) -> dict[str, Any]:
+    """Steps per CPU second with Ray and without, in turns."""
+    config = config_of(chunk, players, envs_each)
+    here = Crew(config, HereHosts())
+    twin = make_agent(config, here)
+    hosts = RayHosts(connect(LOCAL), 1.0 / players)
+    there = Crew(config, hosts)
+    agent = make_agent(config, there)
+    loops = {"here": ticks(twin, here), "there": ticks(agent, there)}
+    for it in loops.values():
+        while go_on(it, config, 1) and (twin.clock.updates if it is loops["here"] else agent.clock.updates) < 5:
+            pass
+    _wait_for_the_spare(hosts, there)
+    used = Used(lambda: list(hosts.processes()))
+    idle = used.over(lambda: time.sleep(IDLE_S))
+    idle_rate = idle["ray"] / idle["wall"]
+    rates: dict[str, list[float]] = {"without Ray": [], "with Ray": []}
+    spent: dict[str, float] = dict.fromkeys(("learner", "players", "ray", "without"), 0.0)
+    steps = 0
+    for r in range(rounds):
+        for name in ("here", "there") if r % 2 == 0 else ("there", "here"):
+            made: list[int] = []
+            cost = used.over(lambda name=name, made=made: made.append(go_on(loops[name], config, chunks)))
+            if name == "here":
+                rates["without Ray"].append(made[0] / cost["learner"])
+                spent["without"] += cost["learner"]
+            else:
+                own = max(0.0, cost["ray"] - idle_rate * cost["wall"])
+                rates["with Ray"].append(made[0] / (cost["learner"] + cost["players"] + own))
+                for k, v in (("learner", cost["learner"]), ("players", cost["players"]), ("ray", own)):
+                    spent[k] += v
+                steps += made[0]
+    twin.close()
+    agent.close()
+    return {
+        "chunk_vector_steps": chunk, "players": players, "envs_each": envs_each, "steps": steps,
+        "cpu_s_per_step": {k: v / steps for k, v in spent.items()}, "rates": rates, "idle_cpus_of_ray": idle_rate,
+        "table": compare(rates, "without Ray"),
+    }  # fmt: skip
+
+
+def _wait_for_the_spare(hosts: RayHosts, crew: Crew) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end and all(hosts.processes().values()):
+        hosts.prepare(crew.orders[0])
+        time.sleep(0.2)
+
+
+class Echo:
+    """An actor that answers with so many bytes."""
+
+    def answer(self, n: int) -> np.ndarray:
+        return np.zeros(n, np.uint8)
+
+    def take(self, *arrays: np.ndarray) -> int:
+        return sum(int(a.nbytes) for a in arrays)
+
+    def pid(self) -> int:
+        import os
+
+        return os.getpid()
+
+
+def messages(calls: int) -> dict[str, Any]:
+    """CPU seconds of a call and its answer, by the answer's size, and of weights that are handed over."""
+    with connect(LOCAL) as cluster:
+        ray = cluster.ray
+        actor = ray.remote(num_cpus=0)(Echo).remote()
+        pid = ray.get(actor.pid.remote())
+        used = Used(lambda: [pid])
+        time.sleep(2)
+        idle = used.over(lambda: time.sleep(IDLE_S))
+        rate = idle["ray"] / idle["wall"]
+
+        def costs(work: Callable[[], Any]) -> dict[str, float]:
+            work()
+            cost = used.over(lambda: [work() for _ in range(calls)])
+            own = max(0.0, cost["ray"] - rate * cost["wall"])
+            return {"learner": cost["learner"] / calls, "player": cost["players"] / calls, "ray": own / calls}
+
+        rows = [{"bytes": n, **costs(lambda n=n: ray.get(actor.answer.remote(n)))} for n in SIZES]
+        out: dict[str, Any] = {"answers": rows}
+        for n in (100_000, 7_000_000):
+
+            def hand_over(n: int = n) -> None:
+                ray.get(actor.take.remote(ray.put(np.zeros(n, np.uint8))))
+
+            out.setdefault("weights", []).append({"bytes": n, **costs(hand_over)})
+    return out
+
+
+def fit(rows: Sequence[dict[str, Any]], who: str) -> dict[str, float]:
+    """Seconds per call and per byte: least squares, both at least 0."""
+    x, y = np.array([r["bytes"] for r in rows], float), np.array([r[who] for r in rows])
+    slope = max(0.0, float(np.polyfit(x, y, 1)[0]))
+    return {"per_call_s": max(0.0, float(np.median(y - slope * x))), "per_byte_s": slope}
+
+
+def main() -> int:
+    p = argparse.ArgumentParser("cluster_cost", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p.add_argument("--rounds", type=int, default=6)
+    p.add_argument("--chunks", type=int, default=4, help="of each turn")
+    p.add_argument("--calls", type=int, default=100, help="of each size of a message")
+    p.add_argument("--players", default="1,2", help="numbers of players, separated by commas")
+    p.add_argument("--envs-each", type=int, default=8)
+    p.add_argument("--chunk-sizes", default="8")
+    p.add_argument("--out", type=pathlib.Path, required=True)
+    args = p.parse_args()
+    found = messages(args.calls)
+    fits = {f"{kind}_{who}": fit(found[kind], who) for kind in found for who in ("learner", "player", "ray")}
+    runs = [
+        compared(int(chunk), int(players), args.envs_each, args.rounds, args.chunks)
+        for chunk in args.chunk_sizes.split(",")
+        for players in args.players.split(",")
+    ]
+    table = {
+        f"{name}, {r['players']} players, chunks of {r['chunk_vector_steps']}": row
+        for r in runs
+        for name, row in r["table"].items()
+    }
+    protocol = str(__doc__).split("\n\n", 1)[1].strip().replace("\n", " ")
+    result = header("cluster", "pong", unit="steps per CPU second", protocol=protocol, rounds=args.rounds, table=table)
+    save(args.out, result | {"runs": runs, "messages": found, "fits": fits})
+    for name, row in table.items():
+        print(f"{name:<45} {row['rate']:8.1f} steps/CPU s   {row['ratio']:.3f}x [{row['low']:.3f}, {row['high']:.3f}]")
+    for name, f in fits.items():
+        print(f"{name:<20} {f['per_call_s'] * 1e3:.3f} ms a call, {f['per_byte_s'] * 1e9:.3f} ns a byte")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""A cluster of three nodes on this machine, a run whose players live there, and faults until the run has ended.
+
+`python -m chaos.ray_session SEED MEAN_S STEPS FOLDER` prints one line of JSON, an `Outcome`. The campaign starts
+it as a process of its own, because a process that has used Ray can neither fork nor be sure of its threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from chaos.harness import Outcome, digest
+from chaos.ray_driver import CONFIG
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+MARK = "DQNITRO_CHAOS_SESSION"  # in the environment of every process that belongs to a session
+SHARED = pathlib.Path("/dev/shm")
+QUIET_S = 180.0  # without a step: a hang. The start of a driver with its players takes most of it on a busy machine
+RECOVERED_S, RASH = 1.0, 0.3  # a step is at most so old; the share of faults that do not wait for that
+NODES, CPUS = 3, 1
+SMALL = {"num_cpus": CPUS, "object_store_memory": 80 << 20}
+HEALTH = {
+    "health_check_initial_delay_ms": 2000, "health_check_period_ms": 1000, "health_check_timeout_ms": 4000,
+    "health_check_failure_threshold": 3, "enable_worker_prestart": False,
+}  # fmt: skip
+FAULTS = {"kill a player": 12, "stop a player": 6, "kill a node": 1, "cut a node off": 1, "kill the driver": 1,
+          "stop the driver": 2, "interrupt the driver": 1}  # fmt: skip
+RAYS_OWN = ("raylet/raylet", "gcs_server", "dashboard", "runtime_env", "log_monitor.py", "monitor.py")
+CODES = {0, 4, 130, 143, -signal.SIGKILL}  # promised ends of a driver; 4: too many losses in a row, saved
+
+
+class Session:
+    """The cluster, the driver, and what is done to them."""
+
+    def __init__(self, seed: str, mean_s: float, steps: int, folder: pathlib.Path) -> None:
+        self.rng, self.mean_s, self.steps, self.folder = random.Random(seed), mean_s, steps, folder
+        self.out, self.run = Outcome(faults=0), folder / "run"
+        self.gaps = self.out.seconds  # the longest time without progress after each fault, by kind
+        self.drivers, self.driver = 0, None
+        from ray.cluster_utils import Cluster
+
+        head = {**SMALL, "include_dashboard": False, "_system_config": HEALTH, "temp_dir": str(folder / "ray")}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes: list[Any] = []
+        for _ in range(NODES - 1):
+            self._join()
+
+    # -- the driver
+
+    def start(self) -> None:
+        self.drivers += 1
+        words = [sys.executable, "-m", "chaos.ray_driver", str(self.run), str(self.steps)]
+        environ = {**os.environ, "RAY_ADDRESS": self.cluster.address, "DQNITRO_CLUSTER": "auto"}
+        with (self.folder / f"driver-{self.drivers}.log").open("wb") as log:
+            self.driver = subprocess.Popen(words, env=environ, stdout=log, stderr=subprocess.STDOUT)
+
+    def log(self) -> str:
+        return (self.folder / f"driver-{self.drivers}.log").read_text(errors="replace")
+
+    def progress(self) -> int:
+        """Grows whenever the learner has taken steps; a new file after a resume counts, too."""
+        with contextlib.suppress(OSError):
+            return (self.run / "metrics.jsonl").stat().st_mtime_ns
+        return 0
+
+    # -- faults
+
+    def players(self) -> list[psutil.Process]:
+        raylets = {n.all_processes["raylet"][0].process.pid for n in [self.cluster.head_node, *self.nodes]}
+        found = [p for p in psutil.process_iter(["cmdline", "ppid"]) if p.info["ppid"] in raylets]
+        named = [p for p in found if (p.info["cmdline"] or [""])[0].startswith("ray::PlayerHost")]
+        return [p for p in named if p.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)]
+
+    def strike(self) -> str:
+        """One fault; its name, or nothing if there was nobody to strike."""
+        name = self.rng.choices(list(FAULTS), list(FAULTS.values()))[0]
+        with contextlib.suppress(psutil.Error):
+            done = self._player(name) if "player" in name else self._node(name) if "node" in name else self._stop(name)
+            if done:
+                self.out.faults += 1
+                return name
+        return ""
+
+    def _player(self, name: str) -> bool:
+        players = self.players()
+        if not players:
+            return False
+        player = self.rng.choice(players)
+        player.kill() if name.startswith("kill") else player.suspend()
+        return True
+
+    def _node(self, name: str) -> bool:
+        """Killed: all its processes at once. Cut off: only the raylet, so that players live on for a moment."""
+        if not self.nodes:
+            return False
+        node = self.nodes.pop(self.rng.randrange(len(self.nodes)))
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        doomed = [*(raylet.children(recursive=True) if name.startswith("kill") else []), raylet]
+        for p in doomed:
+            with contextlib.suppress(psutil.Error):
+                p.kill()
+        self.cluster.remove_node(node, allow_graceful=False)
+        self._join()
+        return True
+
+    def _join(self) -> None:
+        """Another machine joins; on a busy machine Ray may give up on starting it."""
+        for _ in range(3):
+            with contextlib.suppress(Exception):
+                self.nodes.append(self.cluster.add_node(**SMALL))
+                return
+
+    def _stop(self, name: str) -> bool:
+        assert self.driver is not None
+        if name == "stop the driver":
+            self.driver.send_signal(signal.SIGSTOP)
+            time.sleep(self.rng.uniform(0.5, 5.0))
+            self.driver.send_signal(signal.SIGCONT)
+        elif name == "kill the driver":
+            self.driver.kill()
+        else:
+            self.driver.send_signal(self.rng.choice([signal.SIGINT, signal.SIGTERM]))
+        return True
+
+    # -- the session
+
+    def play(self) -> None:
+        """Faults until the run has reached its end; a driver that ended before is started again."""
+        self.start()
+        last, changed, struck = self.progress(), time.monotonic(), ""
+        due, rash = self._next()
+        while True:
+            time.sleep(0.02)
+            now, seen = time.monotonic(), self.progress()
+            if seen != last:
+                if struck:
+                    self.gaps[struck][-1] = max(self.gaps[struck][-1], now - changed)
+                last, changed = seen, now
+            if now - changed > QUIET_S:
+                self.out.count("hangs", f"no step for {QUIET_S:.0f} s after {struck}: {self.log()[-400:]}")
+                return
+            if self.driver is not None and self.driver.poll() is not None:
+                if self._ended(self.driver.returncode):
+                    return
+                self.start()
+                struck = ""
+                due, rash = self._next()
+            elif now > due and seen and (rash or now - changed < RECOVERED_S):
+                if struck := self.strike():
+                    self.gaps.setdefault(struck, []).append(0.0)
+                due, rash = self._next()
+
+    def _next(self) -> tuple[float, bool]:
+        """When the next fault is due, and whether it comes even if the run has not recovered from the last one."""
+        return time.monotonic() + 0.5 + self.rng.expovariate(1 / self.mean_s), self.rng.random() < RASH
+
+    def _ended(self, code: int) -> bool:
+        """Is the run at its end? Whatever the driver did that is not promised is counted."""
+        log = self.log()
+        if "Traceback (most recent call last)" in log:
+            self.out.count("tracebacks", log[-600:])
+        if code == 2:
+            self.out.count("lost", log[-400:])
+            return True
+        if code not in CODES:
+            self.out.count("crashes", f"exit code {code}: {log[-400:]}")
+            return True
+        if code != 0:
+            return False
+        if json.loads(log.strip().splitlines()[-1])["digest"] != expected(self.steps):
+            self.out.count("different", f"after {self.gaps}")
+        return True
+
+    def close(self) -> None:
+        if self.driver is not None and self.driver.poll() is None:
+            self.driver.kill()
+        self.cluster.shutdown()
+
+
+def expected(steps: int) -> str:
+    """The digest of the inline loop with the same ages: the run that nothing happened to."""
+    from cluster_reference import inline_with_the_same_ages
+
+    agent = inline_with_the_same_ages(CONFIG.replace(max_steps=steps))
+
+    class Result:
+        pass
+
+    result: Any = Result()
+    result.agent = agent
+    return digest(result)
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """Processes of this session, whoever their parent is now."""
+    found = []
+    for p in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if p.pid != os.getpid() and p.environ().get(MARK) == mark and p.status() != psutil.STATUS_ZOMBIE:
+                found.append(p)
+    return found
+
+
+def segments() -> set[str]:
+    """Shared memory by name; folders are those of campaigns."""
+    return {p.name for p in SHARED.iterdir() if p.is_file()} if SHARED.is_dir() else set()
+
+
+def of_others(name: str) -> bool:
+    """Is the segment used by a living process? After the end of a session none of its own is left."""
+    for p in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if name in pathlib.Path(f"/proc/{p.pid}/maps").read_text():
+                return True
+            if any(name in os.readlink(fd) for fd in pathlib.Path(f"/proc/{p.pid}/fd").iterdir()):
+                return True
+    return False
+
+
+def main(seed: str, mean_s: str, steps: str, folder: str) -> int:
+    os.environ |= {
+        MARK: f"{seed}-{os.getpid()}", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
+    }  # fmt: skip
+    before, session = segments(), None
+    try:
+        session = Session(seed, float(mean_s), int(steps), pathlib.Path(folder))
+        session.play()
+    finally:
+        if session is not None:
+            session.close()
+    out, end = session.out, time.monotonic() + 30
+    while (left := marked(os.environ[MARK])) and time.monotonic() < end:
+        time.sleep(0.2)
+    for p in left:
+        with contextlib.suppress(psutil.Error):
+            words = " ".join(p.cmdline())
+            if not any(name in words for name in RAYS_OWN):  # of nodes that Ray could not start or end
+                out.count("orphans", f"{p.status()}: {words[:120]}")
+            p.kill()
+    for name in sorted(segments() - before):
+        if not of_others(name):
+            out.count("lost", f"left in {SHARED}: {name}")
+    print(json.dumps(asdict(out)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

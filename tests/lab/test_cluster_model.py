@@ -1,0 +1,54 @@
+"""The model of a cluster: what it must say where the answer is known."""
+
+import pytest
+
+import fakes_envs
+from dqnitro.lab.cluster_cost import HereHosts, fit
+from dqnitro.lab.cluster_model import Cluster, Inputs, inputs_of, predict
+
+FREE = Inputs(1e-3, 1e-5, 0, 0, 0, 0, 0, 0)
+
+
+def test_without_costs_players_add_up_until_the_learner_is_full():
+    assert predict(FREE, Cluster(1, 1)).steps_per_s == pytest.approx(1000)
+    assert predict(FREE, Cluster(4, 16)).steps_per_s == pytest.approx(64_000)
+    full = predict(FREE, Cluster(64, 16, bytes_per_s=1e12))
+    assert full.bound == "learner" and full.steps_per_s == pytest.approx(100_000)
+    assert predict(FREE, Cluster(64, 16, bytes_per_s=1e8)).bound == "network"
+
+
+def test_longer_chunks_lose_less_to_calls_and_nothing_less_to_bytes():
+    calls = Inputs(1e-3, 0, 1e-3, 0, 1e-3, 0, 0, 0)
+    a, b = (predict(calls, Cluster(1, 1, chunk=chunk)).lost_to_ray for chunk in (8, 64))
+    assert a == pytest.approx(2e-3 / (64e-3 + 2e-3)) and b < a / 7
+    size = Inputs(1e-3, 0, 0, 1e-9, 0, 1e-9, 0, 0)
+    a, b = (predict(size, Cluster(1, 1, chunk=chunk)).lost_to_ray for chunk in (8, 64))
+    assert a == pytest.approx(b)
+
+
+def test_a_line_is_fitted():
+    rows = [{"bytes": n, "learner": 2e-3 + 3e-9 * n} for n in (1000, 10**6, 10**7)]
+    assert fit(rows, "learner") == pytest.approx({"per_call_s": 2e-3, "per_byte_s": 3e-9})
+
+
+def test_inputs_are_read_out_of_a_measured_file():
+    one = {"per_call_s": 1e-3, "per_byte_s": 0.0}
+    result = {
+        "fits": {f"answers_{who}": one for who in ("learner", "player", "ray")},
+        "messages": {"weights": [{"bytes": 7e6, "learner": 1, "player": 0.01, "ray": 0.02}]},
+        "runs": [{"players": 1, "envs_each": 8, "chunk_vector_steps": 8,
+                  "cpu_s_per_step": {"learner": 1e-3, "players": 5e-4, "ray": 1e-4, "without": 1.5e-3}}],
+    }  # fmt: skip
+    i = inputs_of(result)
+    assert i.play_s == pytest.approx(6e-4 - 2e-3 / 64) and i.learn_s == pytest.approx(1.5e-3 - i.play_s)
+    assert i.weight_player_s == pytest.approx(0.03)
+
+
+def test_the_reference_of_the_measurement_is_the_runner_itself(monkeypatch):
+    fakes_envs.register()
+    from cluster_reference import CORRIDOR, inline_with_the_same_ages, same
+    from dqnitro.run import cluster
+    from dqnitro.session import train
+
+    monkeypatch.setattr(cluster, "ray_hosts", lambda config: HereHosts())
+    same(train(CORRIDOR).agent, inline_with_the_same_ages(CORRIDOR))
