@@ -49,7 +49,7 @@ def test_what_numba_compiles_is_counted_and_named():
 def test_leaving_early_gives_a_film_up(monkeypatch, tmp_path):
     import threading
 
-    from dqnitro import play
+    from dqnitro import play, video
 
     ended = threading.Event()
 
@@ -57,7 +57,7 @@ def test_leaving_early_gives_a_film_up(monkeypatch, tmp_path):
         while not stopped():
             ended.wait(0.01)
         ended.set()
-        raise play.Stopped
+        raise video.Stopped
 
     monkeypatch.setattr(play, "record", endless)
     with pytest.raises(KeyboardInterrupt), Filming(tmp_path):

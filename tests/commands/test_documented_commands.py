@@ -25,6 +25,10 @@ THE_READERS = ("dqnitro train my_module:", "dqnitro train pong --recipe patient"
 LAB = "tests/commands/test_lab_commands.py"
 LONG, OTHER = "too long: ", "not here: "
 RUN = [
+    (r"dqnitro train .*--gpus", "tests/commands/test_replicas_command.py"),
+    (r"python -m dqnitro\.lab\.replicas", "tests/lab/test_replicas.py"),
+    (r"make test-replicas", LONG + "ten processes that import torch, some minutes"),
+    (r"python -m dqnitro\.atari\.cuda\.measure", LONG + "it needs a GPU"),
     (r"dqnitro train .*--runner cluster", "tests/run/test_cluster.py"),
     (r"dqnitro train .*--on ", "tests/cluster/test_seeds_on_ray.py::test_a_lost_node_and_ctrl_c_change_nothing"),
     (r"dqnitro train .*(--seeds|runs/pong-auto-s1-8)", "tests/commands/test_seeds_command.py"),
@@ -125,7 +129,7 @@ def test_the_command_is_understood(command, monkeypatch):
 TRAIN = [
     c
     for c in OURS
-    if words(c)[0] == "train" and not re.search(r"--(seeds|resume|on|device|runner device)|all-on-gpu", c)
+    if words(c)[0] == "train" and not re.search(r"--(seeds|resume|on|gpus|device|runner device)|all-on-gpu", c)
 ]
 TRAIN = [c for c in TRAIN if len(words(c)) > 1 and not words(c)[1].startswith("-") and not c.startswith(THE_READERS)]
 

@@ -106,7 +106,7 @@ def test_sweep_shows_both_axes(capsys, elsewhere):
 def test_ablate_and_ablate_cost(capsys):
     assert main(["ablate", "auto", "--game", "CartPole-v1", *QUICK, "--quiet"]) == 0
     out = capsys.readouterr().out
-    assert "nothing (recipe auto)" in out and "frame-replay" in out and "fused-adam" in out
+    assert "nothing (recipe auto)" in out and "frame-replay" in out and "few-calls" in out
     assert main(["ablate", "cost", "--game", "CartPole-v1", *QUICK, "--json", "--out", "cost.json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result == json.loads(pathlib.Path("cost.json").read_text())
@@ -114,17 +114,17 @@ def test_ablate_and_ablate_cost(capsys):
 
 
 def test_tune_env_and_forget(capsys, monkeypatch):
-    fake_race.use(monkeypatch, lambda c: 200.0 if "fused-adam" not in c.wrappers else 100.0)
+    fake_race.use(monkeypatch, lambda c: 200.0 if "few-calls" not in c.wrappers else 100.0)
     assert main(["env", "CartPole-v1"]) == 0 and "not tuned: `dqnitro tune`" in capsys.readouterr().out
     assert main(["tune", "CartPole-v1", "--recipe", "auto", "--minutes", "0"]) == 0
     out = capsys.readouterr().out
-    assert "rung: without fused-adam" in out and "kept in" in out
+    assert "rung: without few-calls" in out and "kept in" in out
     assert main(["env", "CartPole-v1"]) == 0
     out = capsys.readouterr().out
-    assert "tuned on this machine: 2.00x" in out and "not fused-adam" in out
+    assert "tuned on this machine: 2.00x" in out and "not few-calls" in out
     assert main(["env", "CartPole-v1", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["tuned"].startswith("2.00x") and "fused-adam" not in facts["uses"]
+    assert facts["tuned"].startswith("2.00x") and "few-calls" not in facts["uses"]
     assert main(["tune", "--forget", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["forgotten"] == ["auto/vector"]
     assert main(["tune", "--forget"]) == 0 and "nothing was tuned" in capsys.readouterr().out

@@ -25,9 +25,15 @@ def machine(config: Config) -> float:
     learning less is much faster.
     """
     rate = 100.0 * config.steps_per_update * config.n_envs**0.5
-    rate *= 0.8 if {"fused-adam", "one-pass-adam"} & set(config.wrappers) else 1.0
+    rate *= 0.8 if {"few-calls", "fused-adam", "one-pass-adam"} & set(config.wrappers) else 1.0
     rate *= 3.0 if config.replay == "plain" else 1.0
     return rate * (1.2 if config.torch_threads == 2 else 1.0)
+
+
+@pytest.fixture(autouse=True)
+def knobs(monkeypatch):
+    """`few-calls` excludes most of the knobs that are turned here."""
+    monkeypatch.setattr(recipes, "VECTOR_RUNGS", ("frame-replay", "fused-adam"))
 
 
 def run(monkeypatch, speed=machine, recipe="auto", wobble=(1.0, 1.02, 0.98, 1.01), **kw):

@@ -101,6 +101,27 @@ def sweep() -> dict[str, Any]:
     return {**head("sweep", "dqnitro sweep envs 1 2 4 8 16"), **facts, "game": "CartPole-v1"}
 
 
+def search() -> dict[str, Any]:
+    rows = [
+        {
+            "trial": i + 1, "settings": {"learning_rate": rate, "n_step": n}, "points": points, "state": state,
+            "why": why, "steps": 100_000, "wall_s": 12.5, "looks": 8, "scores": {"pong 1": 3.5, "breakout 1": None},
+        }
+        for i, (rate, n, points, state, why) in enumerate(
+            [
+                (1e-4, 3, 0.8, "measured", None), (2e-4, 3, 0.3, "measured", None),
+                (5e-3, 1, None, "stopped early", None), (0.5, 1, None, "skipped", "the loss diverged"),
+            ]
+        )
+    ]  # fmt: skip
+    facts = {
+        "games": ["pong", "breakout"], "recipe": "auto", "seeds": [1], "trials": 4, "unit": "human-normalised score",
+        "space": {"learning_rate": "1e-05..1", "n_step": "1,3"}, "own": {"learning_rate": 2e-4, "n_step": 3},
+        "rows": rows, "game": "pong,breakout",
+    }  # fmt: skip
+    return {**head("search", "dqnitro sweep learning-rate=1e-5..1 n-step=1,3 --game pong,breakout"), **facts}
+
+
 def solve() -> dict[str, Any]:
     def row(name: str, minutes: float | None, fps: float) -> dict[str, Any]:
         spread = minutes and {"median": minutes, "low": 0.9 * minutes, "high": 1.2 * minutes, "n": 3}
@@ -316,6 +337,18 @@ def chaos() -> dict[str, Any]:
     )  # fmt: skip
 
 
+def peers() -> dict[str, Any]:
+    return head(
+        "peers", "python examples/solve_beside_peers.py CartPole-v1", bar=475.0, games=100, limit_s=90.0,
+        rows=[
+            {"contender": who, "seed": seed, "solved": solved, "steps": 70_000 + seed, "mean_score": 476.5,
+             "wall_s": wall + seed, "cpu_s": wall}
+            for who, wall, solved, seeds in (("dqnitro", 20.0, True, 5), ("stable-baselines3", 89.0, False, 1))
+            for seed in range(1, seeds + 1)
+        ],
+    )  # fmt: skip
+
+
 def trial() -> dict[str, Any]:
     return {
         "curve": {f"lr{k}": [[1000 * t, 100 * t, -21 + t / k] for t in range(1, 15)] for k in range(1, 9)},
@@ -339,10 +372,10 @@ def record() -> dict[str, Any]:
 
 
 ALL = {
-    "ladder": ladder, "solve": solve, "sweep": sweep, "ablate": ablate, "cost": cost, "bench": bench,
+    "ladder": ladder, "solve": solve, "sweep": sweep, "search": search, "ablate": ablate, "cost": cost, "bench": bench,
     "profile": profile, "tune": tune, "compare": compare, "console": console, "exact": exact, "record": record,
     "chaos": chaos,
-    "trial": trial, "atari": atari,
+    "trial": trial, "atari": atari, "peers": peers,
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ EXPECTED = {
         ("ratio", "160×"),
     ],
     "sweep": [("best score", "450"), ("steps a second", "1,286"), ("values", "4")],
+    "search": [("best human-normalised score", "0.8"), ("the recipe as it is", "0.3"), ("trials", "4")],
     "ablate": [("steps a second", "100"), ("missed most", "bfloat16"), ("within the noise", "1 of 4")],
     "cost": [("loss", "66%"), ("optimiser", "20%"), ("sampling", "9%")],
     "bench": [("fastest", "21,600"), ("ratio", "1.80×"), ("contenders", "4")],
@@ -31,6 +32,7 @@ EXPECTED = {
     "exact": [("equal", "2 of 3"), ("compared", "900")],
     "chaos": [("faults", "200"), ("cost something", "1")],
     "atari": [("median", "0.90"), ("interquartile mean", "0.90"), ("above human", "1 of 2")],
+    "peers": [("dqnitro", "23.0 s"), ("stable-baselines3", "over 1 min 30 s")],
     "trial": [("settings", "8"), ("highest at the end", "-7")],
 }
 

@@ -115,6 +115,17 @@ def test_a_benchmark_shows_its_own_columns_and_its_verdict(tmp_path: pathlib.Pat
         assert words in text
 
 
+def test_trainers_are_told_by_their_median_and_what_they_solved(tmp_path: pathlib.Path) -> None:
+    page = page_of(*fake_results.write(tmp_path, "peers"))
+    words = Tags(page).text
+    assert "dqnitro23.0 s5 of 5 seeds solved" in words and "over 1 min 30 s" in words and "0 of 1 seed solved" in words
+    (chart,) = charts_of(page)
+    assert [(r["label"], r["value"], r["low"], r["high"]) for r in chart["rows"]] == [
+        ("dqnitro", 23, 21, 25), ("stable-baselines3", 90, 90, 90),
+    ]  # fmt: skip
+    assert "the last 100 training games reaches 475" in words and "ends unsolved after 1 min 30 s" in words
+
+
 def test_tuning_tells_what_was_chosen_for_each_recipe(tmp_path: pathlib.Path) -> None:
     page = page_of(*fake_results.write(tmp_path, "tune"))
     text = Tags(page).text

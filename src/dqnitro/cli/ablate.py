@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import pathlib
+import sys
+from functools import partial
 from typing import Any
 
 from dqnitro.cli.terminal import tables as t
-from dqnitro.cli.terminal.flags import Parser
+from dqnitro.cli.terminal.flags import Parser, note
+from dqnitro.cli.terminal.following import follow
+from dqnitro.cli.terminal.launching import Job, add_on_flag, place
+from dqnitro.errors import ConfigError
+from dqnitro.seeds.launcher import last_words
 
 DESCRIPTION = """\
 Leave one thing out at a time and measure what it was worth. All variants take turns in one process.
@@ -17,6 +25,7 @@ Examples
   dqnitro ablate cost                     where the CPU time goes: without sampling, optimiser, loss,
                                           episodic life, clipping, resizing
   dqnitro ablate cost --recipe fast --rounds 20
+  dqnitro ablate --rounds 40 --on auto    rounds shared out over the nodes of a Ray cluster
   dqnitro ablate --json --out results/ablate.json
 
 A ratio under 1x means slower without it: it pays. The agents of `cost` do not learn properly; only their speed counts.
@@ -29,6 +38,8 @@ def make_parser() -> Parser:
     p.add_argument("what", nargs="?", default="fast", help="a recipe (auto or fast), or cost (default: fast)")
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="baseline", help="with cost: the recipe to take apart (default: baseline)")
+    add_on_flag(p, "share the rounds out over the nodes, each with all its contenders,")
+    p.add_argument("--state", metavar="DIR", help="with --on: where the nodes leave their parts (default: ablate/...)")
     t.add_race_flags(p)
     return p
 
@@ -37,6 +48,9 @@ def main(argv: list[str]) -> int:
     args = t.parse_race(make_parser(), argv)
     from dqnitro.lab import ablate as lab
 
+    if args.on is not None:
+        result = _on_nodes(args, argv)
+        return t.finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
     t.say_where(args)
     with t.Reports(f"ablate {args.what}", args) as progress:
         options = t.race_options(args, progress)
@@ -45,6 +59,61 @@ def main(argv: list[str]) -> int:
         else:
             result = lab.ablate(args.game, args.what, **options)
     return t.finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
+
+
+def _on_nodes(args: argparse.Namespace, argv: list[str]) -> dict[str, Any]:
+    """Whole rounds on every node: all contenders take turns there, so ratios never compare two machines."""
+    from dqnitro.cluster.nodes import Need, alive
+    from dqnitro.lab.ablate import merged
+    from dqnitro.lab.race import FEWEST_ROUNDS
+    from dqnitro.lab.store import default_path, load
+    from dqnitro.seeds.allocation import PROCESS_BYTES
+    from dqnitro.session import EXIT_CODES
+
+    state = pathlib.Path(args.state) if args.state else default_path("ablate", args.game, pathlib.Path("ablate")).parent
+    request = state / "ablate.json"
+    with place(args.on) as here:
+        assert here.cluster is not None
+        state.mkdir(parents=True, exist_ok=True)
+        request.write_text(json.dumps(argv))
+        nodes = [n for n in alive(here.cluster) if n.cpus >= 1]
+        n = max(1, min(len(nodes), args.rounds // FEWEST_ROUNDS))
+        rounds = -(-args.rounds // n)
+        parts = [(state / f"part-{i + 1}.json").resolve() for i in range(n)]
+        common = [*without(argv, ("--on", "--out", "--rounds", "--state"), ("--json",)), "--rounds", str(rounds)]
+        jobs = {
+            i: Job(partial(command, common, part), part.with_suffix(".log"), state, f"part {i + 1}")
+            for i, part in enumerate(parts)
+        }
+        for part in parts:
+            part.unlink(missing_ok=True)
+        cpus = int(min((node.cpus for node in nodes), default=1))
+        gpus = 1 if nodes and all(node.gpus for node in nodes) else 0
+        note(f"{n} node{'s' if n > 1 else ''}, {rounds} rounds each, {cpus} CPUs -> {state}")
+        team = here.team(jobs, n, cpus, Need(cpus, gpus, PROCESS_BYTES), request)
+        stopped, _ = follow(team, lambda ended: None, lambda i: f"part {i + 1}", "part")
+    done = [load(part) for part in parts if part.is_file()]
+    if not done and stopped:
+        raise SystemExit(EXIT_CODES[stopped])
+    if not done:
+        words = next((w for part in parts if (w := last_words(part.with_suffix(".log")))), "no part came back")
+        raise ConfigError(f"no node completed its rounds ({words})", f"the parts' logs are in {state}")
+    return merged(done) | ({"interrupted": stopped} if stopped else {})
+
+
+def command(common: list[str], part: pathlib.Path) -> list[str]:
+    return [sys.executable, "-m", "dqnitro", "ablate", *common, "--quiet", "--out", str(part)]
+
+
+def without(argv: list[str], options: tuple[str, ...], flags: tuple[str, ...]) -> list[str]:
+    """The words of a command line without these options (and their values) and flags."""
+    out, skip = [], False
+    for word in argv:
+        if skip or word in flags or word.split("=")[0] in options:
+            skip = not skip and word in options
+            continue
+        out.append(word)
+    return out
 
 
 def show(result: dict[str, Any]) -> None:

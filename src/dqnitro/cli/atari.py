@@ -7,21 +7,25 @@ import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
+from dqnitro.cli.terminal import launching
 from dqnitro.cli.terminal import tables as t
 from dqnitro.cli.terminal.flags import Parser, add_config_flags, amount, config_changes, count, note
 from dqnitro.cli.terminal.following import follow
+from dqnitro.cli.terminal.launching import Place, add_on_flag, place
 from dqnitro.cli.terminal.live import LOG_EVERY_S, Block
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.protocol import NAMED
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
-from dqnitro.seeds.launcher import Team, last_words
+from dqnitro.seeds.launcher import last_words
 
 if TYPE_CHECKING:
+    from dqnitro.cli.terminal.launching import AnyTeam
     from dqnitro.lab.atari import Asked, Job
-    from dqnitro.seeds.folder import SeedsFolder
+    from dqnitro.seeds.allocation import Share
 
 DESCRIPTION = """\
 Train many games under one protocol, and show the scores beside published ones: human-normalised, as medians and
@@ -31,6 +35,7 @@ Examples
   dqnitro atari atari5 --minutes 10 --out atari5.json    five games that predict the median of 57
   dqnitro atari breakout,qbert --minutes 5 --seeds 3     any games, several seeds
   dqnitro atari atari57 --recipe strong --at-once 1      all games of the literature, one after the other
+  dqnitro atari atari57 --on auto                        runs spread over a Ray cluster (docs/cluster.md)
   dqnitro report atari5.json                             its page: curves game by game, published ones under them
 
 Sets: atari5, atari26 (the games of the benchmark of 100,000 steps), atari57. Minutes are of training, for each run.
@@ -72,6 +77,7 @@ def make_parser() -> Parser:
         help="what plays them (default: ale, whatever played the training)",
     )  # fmt: skip
     p.add_argument("--video", action="store_true", help="record a game of every agent")
+    add_on_flag(p, "play the runs")
     p.add_argument("--state", metavar="DIR", help="where runs are kept and resumed (default: atari/GAMES-RECIPE-...)")
     t.add_result_flags(p, "write the result as JSON (default: STATE/atari-result.json)")
     add_config_flags(p, leave_out=("max_minutes", "stop_at_score"))
@@ -90,18 +96,20 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     name = args.games.replace(",", "-")
     path = pathlib.Path(args.state) if args.state else default_state(asked, name if len(name) < 60 else "games")
-    folders, mine = open_folder(path, asked, args.at_once)
-    todo = jobs_of(folders, asked.seeds, asked.fresh_games)
-    rounds = -(-len(todo) // mine.at_once)
-    note(
-        f"{_n(asked.games, 'game')}, {_n(asked.seeds, 'seed')}, protocol {asked.protocol}, recipe {asked.recipe}: "
-        f"{_n(todo, 'run')} to do, {mine.at_once} at a time ({mine.why}), each with {mine.torch_threads} torch and "
-        f"{mine.env_threads} console threads; about {duration(rounds * args.minutes * 60)}, then fresh games -> {path}"
-    )
-    team = _team(todo, asked, folders, mine, args)
-    with Block(args.quiet) as block:
-        show = Display(block, todo, args)
-        stopped, wall_s = follow(team, lambda ended: show.look(team, ended), lambda i: _name(todo[i]))
+    with place(args.on) as here:
+        folders, mine = open_folder(path, asked, args.at_once, here.share)
+        todo = jobs_of(folders, asked.seeds, asked.fresh_games)
+        rounds = -(-len(todo) // mine.at_once)
+        note(
+            f"{_n(asked.games, 'game')}, {_n(asked.seeds, 'seed')}, protocol {asked.protocol}, recipe {asked.recipe}: "
+            f"{_n(todo, 'run')} to do, {mine.at_once} at a time ({mine.why}), each with {mine.torch_threads} torch and "
+            f"{mine.env_threads} console threads; about {duration(rounds * args.minutes * 60)}, then fresh games -> "
+            f"{path}"
+        )
+        team = _team(here, path, todo, asked, mine, args)
+        with Block(args.quiet) as block:
+            show = Display(block, todo, args)
+            stopped, wall_s = follow(team, lambda ended: show.look(team, ended), lambda i: _name(todo[i]))
     ended = {(j.game, j.seed): _end(team, i, j) for i, j in enumerate(todo)}
     result = make_result(path, asked, folders, mine, ended, stopped) | {"wall_s": wall_s}
     out = pathlib.Path(args.out) if args.out else path / "atari-result.json"
@@ -121,26 +129,33 @@ def _name(job: Job) -> str:
     return f"{job.game} seed {job.seed}"
 
 
-def _end(team: Team, i: int, job: Job) -> tuple[int | None, str]:
+def _end(team: AnyTeam, i: int, job: Job) -> tuple[int | None, str]:
     member = team.members.get(i)
     code = member.code if member else None
     return code, last_words(job.folder.log(job.seed)).removeprefix(f"dqnitro {one_seed.NAME}: ") if code else ""
 
 
 def _team(
-    todo: Sequence[Job], asked: Asked, folders: Mapping[str, SeedsFolder], mine: Any, args: argparse.Namespace
-) -> Team:
+    here: Place, path: pathlib.Path, todo: Sequence[Job], asked: Asked, mine: Share, args: argparse.Namespace
+) -> AnyTeam:
+    from dqnitro.lab.atari import FILE
+    from dqnitro.seeds.allocation import least_need
+
     options = ["--eval-games", str(asked.fresh_games), "--eval-always", "--eval-envs", asked.fresh_envs]
     options += [] if args.video else ["--no-video"]
 
-    def command(i: int) -> list[str]:
-        job = todo[i]
+    def command(job: Job) -> list[str]:
         minutes = repr(float(job.folder.minutes_left(job.seed)))
         return one_seed.command(job.folder.path.resolve(), job.seed, "--minutes", minutes, *options)
 
-    threads = str(mine.torch_threads)
-    environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
-    return Team(command, range(len(todo)), mine.at_once, lambda i: todo[i].folder.log(todo[i].seed), environment)
+    jobs = {
+        i: launching.Job(partial(command, job), job.folder.log(job.seed), job.run_dir, _name(job))
+        for i, job in enumerate(todo)
+    }
+    need = least_need(todo[0].folder.config) if here.cluster is not None and todo else None
+    if need is None:
+        here = Place(None)  # without a cluster, or with nothing to do there
+    return here.team(jobs, mine.at_once, mine.torch_threads, need, path / FILE, todo[0].folder.config if todo else None)
 
 
 @dataclass
@@ -156,7 +171,7 @@ class Display:
     shown: float = 0.0
     logged: float = field(default_factory=time.monotonic)
 
-    def look(self, team: Team, ended: Sequence[Any]) -> None:
+    def look(self, team: AnyTeam, ended: Sequence[Any]) -> None:
         now = time.monotonic()
         if not self.block.live and not self.args.quiet:
             for member in ended:
@@ -169,7 +184,7 @@ class Display:
             self.shown = now
             self.block.show(self._lines(team, now))
 
-    def _lines(self, team: Team, now: float) -> list[str]:
+    def _lines(self, team: AnyTeam, now: float) -> list[str]:
         n = len(self.jobs)
         done = n - len(team.waiting) - len(team.running)
         head = f"{done} of {n} runs ended   {duration(now - self.begun)}"

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import dataclasses
 import json
 import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
 from dqnitro.cli.terminal.flags import config_changes, note
 from dqnitro.cli.terminal.following import follow
+from dqnitro.cli.terminal.launching import Job, Place, place
 from dqnitro.cli.terminal.live import LOG_EVERY_S, Block, json_line
 from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import SeedsFolder, seed_range
-from dqnitro.seeds.launcher import Team, last_words
+from dqnitro.seeds.launcher import last_words
 from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
 
 if TYPE_CHECKING:
-    from dqnitro.cluster.connect import Cluster
-    from dqnitro.cluster.team import RayTeam
+    from dqnitro.cli.terminal.launching import AnyTeam
     from dqnitro.config import Config
-    from dqnitro.seeds.allocation import Share
-
-    AnyTeam = Team | RayTeam
 
 SHOW_EVERY_S = 1.0
 STATES = {
@@ -47,25 +43,13 @@ def train_seeds(args: argparse.Namespace) -> int:
             "--seeds cannot be used with --runner cluster: each seed would want the cluster for itself",
             "leave out --runner cluster; --on CLUSTER runs whole seeds on its nodes",
         )
-    with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(connected(args.on)) if args.on else None
-        folder, more_minutes = _resumed(args) if plan is None else (_created(args, *plan, cluster), False)
+    with place(args.on) as here:
+        folder, more_minutes = _resumed(args) if plan is None else (_created(args, *plan, here), False)
         todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
         options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
         # A seed that a cluster lost resumes within the command that named its environment.
         options += ["--trust"] if args.trust or plan is not None else []
-
-        def command(seed: int) -> list[str]:
-            minutes = folder.config.max_minutes if more_minutes else folder.minutes_left(seed)
-            return one_seed.command(folder.path.resolve(), seed, "--minutes", repr(float(minutes)), *options)
-
-        threads = str(folder.config.torch_threads)
-        # Every process has torch's compiler, which would start one worker per core.
-        environment = {"OMP_NUM_THREADS": threads, "TORCHINDUCTOR_COMPILE_THREADS": threads}
-        if cluster is None:
-            team: AnyTeam = Team(command, todo, folder.at_once, folder.log, environment)
-        else:
-            team = _over_nodes(cluster, folder, command, todo, environment)
+        team = _team(here, folder, todo, options, more_minutes)
         with Block(args.quiet) as block:
             show = Display(block, LOG_EVERY_S if args.log_every is None else args.log_every, args.json_lines)
             stopped, wall_s = _follow(team, folder, show)
@@ -102,57 +86,29 @@ class Display:
                 note(log_line(folder, team, now - self.begun))
 
 
-def connected(where: str) -> Cluster:
-    from dqnitro.cluster.connect import check_address, connect
-
-    check_address(where)
-    note("starting Ray on this machine: it takes some seconds" if where == "ray" else f"connecting to Ray ({where})")
-    return connect(where)
-
-
-def _over_nodes(
-    cluster: Cluster, folder: SeedsFolder, command: Any, todo: Sequence[int], environment: Mapping[str, str]
-) -> RayTeam:
-    """The team on a cluster, after a look at what its nodes have, know and see. A new folder goes if that fails."""
-    from dqnitro.cluster.nodes import alive, check_nodes, fits, shared_out
-    from dqnitro.cluster.team import RayTeam, order_of
+def _team(here: Place, folder: SeedsFolder, todo: Sequence[int], options: Sequence[str], more_minutes: bool) -> AnyTeam:
+    """The processes of these seeds. A new folder goes if no node can take them."""
     from dqnitro.seeds.allocation import least_need
     from dqnitro.seeds.folder import FILE
 
+    def command(seed: int) -> list[str]:
+        minutes = folder.config.max_minutes if more_minutes else folder.minutes_left(seed)
+        return one_seed.command(folder.path.resolve(), seed, "--minutes", repr(float(minutes)), *options)
+
+    jobs = {s: Job(partial(command, s), folder.log(s), folder.run_dir(s), f"seed {s}") for s in todo}
     try:
-        need, nodes = least_need(folder.config), alive(cluster)
-        shared_out(nodes, need, len(todo) or 1)
-        check_nodes(cluster, [n for n in nodes if fits([n], need)], folder.path / FILE)
+        need = None if here.cluster is None else least_need(folder.config)
+        return here.team(jobs, folder.at_once, folder.config.torch_threads, need, folder.path / FILE, folder.config)
     except BaseException:
         folder.discard_if_empty()
         raise
 
-    def order(seed: int) -> Any:
-        return order_of(command(seed), folder.log(seed), folder.run_dir(seed), environment)
 
-    return RayTeam(cluster, need, order, todo, folder.at_once, note)
-
-
-def _threads_and_room(config: Config, n_seeds: int, at_once: int, cluster: Cluster | None) -> Share:
-    """How many seeds run in parallel and with how many threads, on this machine or on the nodes of a cluster."""
-    from dqnitro.seeds.allocation import Room, find_room, least_need, share
-
-    if cluster is None:
-        return share(config, n_seeds, find_room(config), at_once)
-    from dqnitro.cluster.nodes import alive, shared_out
-
-    nodes = alive(cluster)
-    need, count = shared_out(nodes, least_need(config), at_once or n_seeds)
-    each = share(config, 1, Room(need.cpus, float(need.memory)), 1)
-    why = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}, {need.text()} per seed"
-    return dataclasses.replace(each, at_once=min(count, n_seeds), why=why)
-
-
-def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], cluster: Cluster | None) -> SeedsFolder:
+def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], here: Place) -> SeedsFolder:
     seeds = seed_range(config.seed, args.seeds)
     from dqnitro.store.run_folder import new_run_dir
 
-    mine = _threads_and_room(config, len(seeds), args.at_once or 0, cluster)
+    mine = here.share(config, len(seeds), args.at_once or 0)
     config = config.replace(torch_threads=mine.torch_threads, env_threads=mine.env_threads)
     root, label = pathlib.Path("runs"), f"s{seeds[0]}-{seeds[-1]}"
     path = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, root, label)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import pathlib
-from typing import Any
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes, count
+from dqnitro.cli import one_seed
+from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes, count, note
+from dqnitro.cli.terminal.following import follow
+from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place
 from dqnitro.cli.terminal.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
 from dqnitro.common.files import check_writable
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
+from dqnitro.seeds.launcher import last_words
+
+if TYPE_CHECKING:
+    from dqnitro.lab.sweep_runs import Asked
 
 DESCRIPTION = """\
 Train with several values of one setting, several seeds each: speed, score, and curves over wall clock and steps.
@@ -20,7 +30,13 @@ Examples
   dqnitro sweep batch 32 64 128 --recipe fast --minutes 10
   dqnitro sweep stack 2 4 --game breakout --minutes 10
   dqnitro sweep learning-rate 1e-4 5e-4 --game CartPole-v1 --steps 20_000
+  dqnitro sweep batch 32 64 --minutes 10 --on auto          runs spread over a Ray cluster (docs/cluster.md)
   dqnitro sweep double --game CartPole-v1 --minutes 0.5     on and off; also names, as in `sweep network`
+
+Several settings at once, with Optuna (pip install 'dqnitro[optuna]'): values with commas, or a range
+  dqnitro sweep learning-rate=1e-5..1e-3 n-step=1,3,5 --game pong,breakout --recipe auto --minutes 2 --trials 30
+The first trial is the recipe as it is; trials that fall behind are stopped early; the same command goes on where it
+stopped. Points are the mean of human-normalised scores (of one game without a human score: its score).
 
 SETTING is envs, steps, batch, stack or any option of `dqnitro train`. Equal time favours fast settings, equal steps
 favour settings that learn more from each step: the table and the file show both.
@@ -29,14 +45,31 @@ Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM (complete runs are kept
 
 
 def make_parser() -> Parser:
-    p = Parser("sweep", "SETTING [VALUE ...] [options]", DESCRIPTION)
-    p.add_argument("setting", help="envs, steps, batch, stack or any option of `dqnitro train`")
+    p = Parser("sweep", "SETTING [VALUE ...] | SETTING=VALUES ... [options]", DESCRIPTION)
+    p.add_argument("setting", help="envs, steps, batch, stack or any option of `dqnitro train`; or SETTING=VALUES")
     p.add_argument(
         "values", nargs="*", metavar="VALUE", help="its values (default: those in the notes, or all choices)"
     )
-    p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
+    p.add_argument(
+        "--game", default="pong", help="Atari game or Gymnasium id; of a search several, with commas (default: pong)"
+    )
     p.add_argument("--recipe", default="baseline", help="the recipe for all other settings (default: baseline)")
-    p.add_argument("--seeds", type=count(1, MOST_SEEDS), default=3, metavar="N", help="seeds per value (default: 3)")
+    p.add_argument(
+        "--seeds", type=count(1, MOST_SEEDS), metavar="N", help="seeds per value (default: 3; of a search: 1)"
+    )
+    p.add_argument(
+        "--trials", type=count(1, 10**6), default=20, metavar="N", help="of a search: trials in all (default: 20)"
+    )
+    add_on_flag(p, "train the runs")
+    p.add_argument(
+        "--state", metavar="PATH",
+        help="a folder with a folder for every run, of a search a file with its trials; the same command goes on "
+        "(default with --on: sweeps/SETTING-GAME-..., of a search sweeps/search-...)",
+    )  # fmt: skip
+    p.add_argument(
+        "--at-once", type=count(0, 1000), default=0, metavar="N",
+        help="with --on or --state: runs at the same time (default: as many as fit)",
+    )  # fmt: skip
     add_result_flags(p, "write the result to this file (default: sweeps/SETTING-GAME-DATE.json)")
     add_config_flags(p)
     return p
@@ -44,6 +77,8 @@ def make_parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
+    if "=" in args.setting:
+        return search_main(args)
     from dqnitro.lab.store import default_path
     from dqnitro.lab.sweep import find_setting, parse_values, sweep
 
@@ -52,9 +87,14 @@ def main(argv: list[str]) -> int:
     changes = config_changes(args)
     if setting in changes:
         raise ConfigError(f"{args.setting} is swept and also given as an option", "give only one of them")
-    seeds = seed_range(changes.pop("seed", 1), args.seeds)
+    seeds = seed_range(changes.pop("seed", 1), args.seeds or 3)
     out = pathlib.Path(args.out) if args.out else default_path(setting, args.game, pathlib.Path("sweeps"))
     check_writable(out)
+    if args.on is not None or args.state is not None:
+        from dqnitro.lab.sweep_runs import Asked
+
+        asked = Asked(args.game, setting, values, args.recipe, tuple(seeds), changes)
+        return finish(_with_folders(asked, args), out, args.json, show)
     say_where(args)
     with Reports(f"sweep {args.setting}", args) as progress:
         result = sweep(
@@ -62,6 +102,93 @@ def main(argv: list[str]) -> int:
             say=progress.say,
         )  # fmt: skip
     return finish(result, out, args.json, show)
+
+
+def search_main(args: Any) -> int:
+    """Several settings and games at once."""
+    from dqnitro.common.files import file_stem
+    from dqnitro.lab.search import Asked, parse_dimension, search
+
+    if bad := [v for v in args.values if "=" not in v]:
+        raise ConfigError(f"{bad[0]!r} is not SETTING=VALUES", "in a search every setting has its values behind it")
+    if args.on is not None:
+        raise ConfigError("a search trains one trial after the other, on this machine", "leave --on out")
+    changes = config_changes(args)
+    seeds = seed_range(changes.pop("seed", 1), args.seeds or 1)
+    games = [g.strip() for g in args.game.split(",") if g.strip()]
+    space = [parse_dimension(text) for text in (args.setting, *args.values)]
+    asked = Asked(games, space, args.trials, args.recipe, tuple(seeds), changes)
+    name = file_stem(f"search-{'-'.join(games)}-{args.recipe}-{'-'.join(d.field for d in space)}"[:120])
+    state = pathlib.Path(args.state) if args.state else pathlib.Path("sweeps") / f"{name}.journal"
+    out = pathlib.Path(args.out) if args.out else state.with_suffix(".json")
+    check_writable(out)
+    say_where(args)
+    with Reports("sweep", args) as progress:
+        result = search(asked, state, progress.say)
+    return finish(result, out, args.json, show_search)
+
+
+def show_search(result: dict[str, Any]) -> None:
+    fields = list(result["space"])
+    columns = (("trial", "right"), *((f, "right") for f in fields), (result["unit"], "right"), ("state", "left"))
+    lines = []
+    for r in result["rows"]:
+        values = [r["settings"].get(f) for f in fields]
+        told = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in values]
+        state = r["state"] + " (recipe)" * (r["settings"] == result["own"])
+        lines.append([str(r["trial"]), *told, "-" if r["points"] is None else f"{r['points']:.3g}", state])
+    show_table(columns, lines)
+    for r in result["rows"]:
+        if r["why"]:
+            print(f"trial {r['trial']}: {r['why']}")
+    print(f"\n{len(lines)} of {result['trials']} trials, recipe {result['recipe']}, games {', '.join(result['games'])}")
+
+
+def _with_folders(asked: Asked, args: argparse.Namespace) -> dict[str, Any]:
+    """Every run is a process with a folder, here or on a cluster."""
+    from dqnitro.lab.sweep import base_of, result_of
+    from dqnitro.lab.sweep_runs import FILE, default_state, jobs_of, open_folders, read_runs
+    from dqnitro.seeds.allocation import least_need
+
+    state = pathlib.Path(args.state) if args.state else default_state(asked)
+    with place(args.on) as here:
+        folders, skipped, mine = open_folders(state, asked, here.share, args.at_once)
+        todo = jobs_of(asked, folders)
+        note(
+            f"{len(asked.values)} values of {asked.setting}, {len(asked.seeds)} seeds each: {len(todo)} runs to do, "
+            f"{mine.at_once} at a time ({mine.why}) -> {state}"
+        )
+
+        def command(i: int) -> list[str]:
+            job = todo[i]
+            minutes = repr(float(job.folder.minutes_left(job.seed)))
+            options = ("--minutes", minutes, "--eval-games", "0", "--no-video", "--trust")
+            return one_seed.command(job.folder.path.resolve(), job.seed, *options)
+
+        def name(i: int) -> str:
+            return f"{asked.setting} {todo[i].value}, seed {todo[i].seed}"
+
+        jobs = {
+            i: Job(partial(command, i), j.folder.log(j.seed), j.run_dir, name(i)) for i, j in enumerate(todo)
+        }  # fmt: skip
+        need = least_need(todo[0].folder.config) if todo and args.on else None
+        at = here if need else Place(None)  # nothing to do needs no node
+        team = at.team(
+            jobs, mine.at_once, mine.torch_threads, need, state / FILE, todo[0].folder.config if todo else None
+        )
+        with Reports(f"sweep {args.setting}", args) as progress:
+
+            def look(ended: Sequence[Any]) -> None:
+                done = len(todo) - len(team.waiting) - len(team.running)
+                progress.say(f"{done} of {len(todo)} runs ended, {len(team.running)} under way")
+
+            stopped, _ = follow(team, look, name)
+    for i, member in team.members.items():
+        words = last_words(todo[i].folder.log(todo[i].seed)) if member.code and not stopped else ""
+        if words:
+            note(f"{name(i)}: {words}")
+    base = base_of(asked.game, asked.recipe, asked.changes)
+    return result_of(base, asked.setting, asked.recipe, asked.seeds, read_runs(asked, folders), skipped, stopped)
 
 
 def show(result: dict[str, Any]) -> None:

@@ -198,6 +198,39 @@ def _cost_row(race: Race, name: str, note: str) -> dict[str, Any]:
     return row
 
 
+def merged(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """One result out of those of several machines. A ratio is of two rates of the same round, hence of one machine; so
+    rounds of many machines can stand together, and rates alone mean little.
+    """
+    first = parts[0]
+    kept = {r["without"]: [_named(p["rows"], r["without"]) for p in parts] for r in first["rows"]}
+    whole = [rate for row in kept[None] for rate in row["rates"]]
+    rows = []
+    for rows_of_one in kept.values():
+        bad = [r for r in rows_of_one if r is None or r["state"] != "measured"]
+        if bad:
+            why = bad[0]["why"] if bad[0] else "not on all nodes"
+            rows.append({**rows_of_one[0], "state": "skipped", "why": why})
+            continue
+        rates = [rate for r in rows_of_one for rate in r["rates"]]
+        row = {**rows_of_one[0], "rates": rates, "fps": rate_interval(rates), "ratio": ratio_interval(rates, whole)}
+        if "saves_share" in row:
+            row["saves_share"] = 1.0 - 1.0 / row["ratio"].mean
+        rows.append(row)
+    names = ("game", "minutes", "recipe")
+    result = header(first["what"], rounds=len(whole), seconds=first["seconds"], **{n: first[n] for n in names})
+    notes = first["notes"] | {"machines": [p["machine"] for p in parts]}
+    return result | {
+        "rows": rows,
+        "notes": notes,
+        "interrupted": next(filter(None, (p["interrupted"] for p in parts)), None),
+    }
+
+
+def _named(rows: Sequence[dict[str, Any]], without: str | None) -> Any:
+    return next((r for r in rows if r["without"] == without), None)
+
+
 def verdict(rows: Sequence[dict[str, Any]]) -> str:
     """Where the time goes, in one sentence."""
     shown = [r for r in rows if r["without"] and r["state"] == "measured" and r["ratio"].low > 1.0]

@@ -70,6 +70,7 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
     "one-pass-adam": ("acting", "optimiser"),
     "split-network": ("loss", "backward", "optimiser"),
     "one-pass-acting": ("acting",),
+    "few-calls": ("acting", "sampling", "loss", "backward", "optimiser"),
     "compile": ("loss", "backward", "copies"),
     "own-kernels": ("acting", "sampling", "loss", "backward", "optimiser"),
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -108,12 +108,21 @@ class Job(NamedTuple):
         return self.folder.run_dir(self.seed)
 
 
-def open_folder(path: pathlib.Path, asked: Asked, at_once: int = 0) -> tuple[dict[str, SeedsFolder], Share]:
-    """The seeds' folder of every game, made or read, and how the machine is shared among the runs."""
+Sharing = Callable[[Config, int, int], Share]
+
+
+def on_this_machine(config: Config, n_runs: int, at_once: int) -> Share:
+    return share(config, n_runs, find_room(config), at_once)
+
+
+def open_folder(
+    path: pathlib.Path, asked: Asked, at_once: int = 0, sharing: Sharing = on_this_machine
+) -> tuple[dict[str, SeedsFolder], Share]:
+    """The seeds' folder of every game, made or read, and how the place is shared among the runs."""
     _check(path, asked)
     plans = {game: asked.plan(game) for game in asked.games}
     first = next(iter(plans.values()))[0]
-    mine = share(first, len(plans) * len(asked.seeds), find_room(first), at_once)
+    mine = sharing(first, len(plans) * len(asked.seeds), at_once)
     path.mkdir(parents=True, exist_ok=True)
     write_json(path / FILE, asked.kept())
     threads = {"torch_threads": mine.torch_threads, "env_threads": mine.env_threads}

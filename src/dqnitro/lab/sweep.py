@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dqnitro.common.intervals import mean_interval, rate_interval
@@ -127,41 +127,64 @@ def run_one(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def sweep(
-    game: str, setting: str, values: Sequence[Any], *, recipe: str = "baseline", seeds: Sequence[int] = (1, 2, 3),
-    changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
-) -> dict[str, Any]:  # fmt: skip
-    """Train every value with every seed. Values take turns within a seed, so that drift of the machine favours none."""
+def base_of(game: str, recipe: str, changes: dict[str, Any] | None) -> Config:
+    """The config of all runs but for the setting that is swept."""
     base = lab_plan(recipe, game, changes).config().replace(stop_at_score=float("inf")).replace(**(changes or {}))
     if not base.max_steps and not base.max_minutes:
         raise ConfigError("a sweep needs a limit for its runs", "give --minutes M or --steps N for each run")
     # A snapshot costs microseconds, and the sink thins them out: short runs get smooth curves too.
-    base = base.replace(log_every_s=min(base.log_every_s or 0.1, 0.1))
+    return base.replace(log_every_s=min(base.log_every_s or 0.1, 0.1))
+
+
+def variant(base: Config, setting: str, value: Any, seed: int) -> Config:
+    return fitted(base.replace(**{setting: value, "seed": seed}))[0]
+
+
+def turns(values: Sequence[Any], seeds: Sequence[int]) -> Iterator[tuple[int, Any]]:
+    """Seeds and values: values take turns within a seed, so that drift of the machine favours none."""
+    for k, seed in enumerate(seeds):
+        for value in values if k % 2 == 0 else tuple(reversed(values)):
+            yield seed, value
+
+
+def sweep(
+    game: str, setting: str, values: Sequence[Any], *, recipe: str = "baseline", seeds: Sequence[int] = (1, 2, 3),
+    changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:  # fmt: skip
+    """Train every value with every seed, one after the other in this process."""
+    base = base_of(game, recipe, changes)
     runs: dict[Any, dict[int, dict[str, Any]]] = {v: {} for v in values}
     skipped: dict[Any, str] = {}
     interrupted: str | None = None
     started = 0
-    for k, seed in enumerate(seeds):
-        for value in values if k % 2 == 0 else tuple(reversed(values)):
-            if interrupted or value in skipped:
-                continue
-            started += 1
-            say(f"run {started} of {len(seeds) * len(values)}: {setting} {value}, seed {seed}")
-            try:
-                run = run_one(fitted(base.replace(**{setting: value, "seed": seed}))[0])
-            except UserError as e:
-                skipped[value] = str(e)
-                continue
-            if run["ended"] in ("SIGINT", "SIGTERM"):
-                interrupted = run["ended"]
-                continue  # a half-finished run cannot be compared with whole ones
-            runs[value][seed] = run
+    for seed, value in turns(values, seeds):
+        if interrupted or value in skipped:
+            continue
+        started += 1
+        say(f"run {started} of {len(seeds) * len(values)}: {setting} {value}, seed {seed}")
+        try:
+            run = run_one(variant(base, setting, value, seed))
+        except UserError as e:
+            skipped[value] = str(e)
+            continue
+        if run["ended"] in ("SIGINT", "SIGTERM"):
+            interrupted = run["ended"]
+            continue  # a half-finished run cannot be compared with whole ones
+        runs[value][seed] = run
+    return result_of(base, setting, recipe, seeds, runs, skipped, interrupted)
+
+
+def result_of(
+    base: Config, setting: str, recipe: str, seeds: Sequence[int], runs: dict[Any, dict[int, dict[str, Any]]],
+    skipped: dict[Any, str], interrupted: str | None,
+) -> dict[str, Any]:  # fmt: skip
+    """The result as it is stored; `runs` has a key for every value."""
     result = header(
         "sweep", base.env_id, rounds=len(seeds), seconds=base.max_minutes * 60, steps_per_run=base.max_steps,
-        recipe=recipe, setting=setting, values=list(values), seeds=list(seeds),
+        recipe=recipe, setting=setting, values=list(runs), seeds=list(seeds),
     )  # fmt: skip
     curves = [{"value": v, "seed": s, "points": r["points"]} for v, done in runs.items() for s, r in done.items()]
-    rows = [_row(v, list(runs[v].values()), skipped.get(v)) for v in values]
+    rows = [_row(v, list(done.values()), skipped.get(v)) for v, done in runs.items()]
     return result | {"curves": curves, "rows": rows, "interrupted": interrupted}
 
 

@@ -18,8 +18,8 @@ FORMAT = 1  # the newest that lab/store.py writes
 
 # Every kind that has a section of its own; any other result with a table of contenders is a benchmark.
 KINDS = (
-    "ladder", "solve", "sweep", "ablate", "cost", "console", "profile", "tune", "compare", "exact", "record", "chaos",
-    "trial", "atari",
+    "ladder", "solve", "sweep", "search", "ablate", "cost", "console", "profile", "tune", "compare", "exact", "record",
+    "chaos", "trial", "atari", "peers",
 )  # fmt: skip
 
 

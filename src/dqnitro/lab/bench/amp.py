@@ -26,11 +26,12 @@ def autocast_step(learner: Learner, batch: Batch, dtype: torch.dtype) -> Step:
     """
     kind = learner.device.type
     scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)
-    optimizer = learner.optimizer
+    optimizer, chance = learner.optimizer, torch.Generator(learner.device)
 
     def step() -> float:
         with torch.autocast(kind, dtype=dtype):
-            loss, _ = learner.loss(learner.online, learner.target, batch)
+            draws = learner.wants.draw(len(batch.reward_t), learner.device, chance)
+            loss, _ = learner.loss(learner.online, learner.target, batch, draws)
         optimizer.zero_grad(set_to_none=True)
         scaler.scale(loss).backward()
         scaler.step(optimizer)

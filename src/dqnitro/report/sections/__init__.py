@@ -20,8 +20,10 @@ from dqnitro.report.sections import (
     cost,
     exactness,
     ladder,
+    peers,
     profile,
     record,
+    search,
     solve,
     sweep,
     trial,
@@ -43,9 +45,11 @@ class Section(Protocol):
 SECTIONS: dict[str, Section] = {
     "record": record,
     "atari": atari,
+    "peers": peers,
     "ladder": ladder,
     "solve": solve,
     "sweep": sweep,
+    "search": search,
     "ablate": ablate,
     "cost": cost,
     "tune": tune,
@@ -60,8 +64,8 @@ SECTIONS: dict[str, Section] = {
 
 # The groups of the page and of its contents, in order, and the kinds of result in each; runs stand with the records.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Records and runs": ("record", "atari"),
+    "Records and runs": ("record", "atari", "peers"),
     "Speed-ups": ("ladder", "solve", "ablate", "cost", "tune", "profile"),
     "Benchmarks": ("bench", "console", "exact", "chaos"),
-    "Settings": ("sweep", "compare", "trial"),
+    "Settings": ("sweep", "search", "compare", "trial"),
 }
