@@ -1,13 +1,15 @@
 """Solve CartPole-v1 or LunarLander-v3 with DQNitro, Stable-Baselines3's DQN and a loop in the style of CleanRL.
 
-pip install -e '.[sb3,box2d]'
-python examples/solve_beside_peers.py CartPole-v1 --seeds 5 --out cartpole-peers.json
+pip install -c constraints.txt -e '.[sb3,box2d]'
+python examples/solve_beside_peers.py CartPole-v1 --seeds 5 --peer-seeds 1 --peer-limit-s 60 --out peers.json
+dqnitro report peers.json
 
-All stop by one rule: the mean score of the last 100 training games reaches the bar that Gymnasium registers. Seeds and
-contenders take turns. One thread each; seconds of CPU are stored beside those of the clock, for machines that do other
-work. Settings: Stable-Baselines3's are those of its RL Zoo for the environment, the single loop's those of CleanRL's
-`dqn.py`; ours are what `dqnitro train ID` chooses. (RL Zoo's and CleanRL's are tuned for a score after training,
-without random actions.)
+All stop by one rule: the mean score of the last 100 training games reaches the bar that Gymnasium registers, or the
+time is up. Seeds and contenders take turns. One thread each; seconds of CPU are stored beside those of the clock, for
+machines that do other work. Both begin before a contender builds its networks and end with its last step; imports and
+what compiles once are not in them, because every contender makes a few steps before. Settings: Stable-Baselines3's are
+those of its RL Zoo for the environment, the single loop's those of CleanRL's `dqn.py`; ours are what `dqnitro train ID`
+chooses. (RL Zoo's and CleanRL's are tuned for a score after training, without random actions.)
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from __future__ import annotations
 import argparse
 import pathlib
 import random
+import shlex
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -59,21 +63,36 @@ class Scores:
         return sum(self.last) / max(1, len(self.last))
 
 
-def ours(env_id: str, seed: int, max_steps: int) -> dict[str, Any]:
-    """The limit is a callback's, not `max_steps`: `auto` would explore less, and the others do not know theirs."""
+class Limit(NamedTuple):
+    """When a run ends unsolved."""
 
-    class Limit(dqnitro.Callback):
+    max_steps: int
+    seconds: float
+
+    def begin(self) -> Callable[[int], bool]:
+        """Starts the clock; says whether a run of this many steps is over."""
+        end = time.perf_counter() + self.seconds
+        return lambda steps: steps >= self.max_steps or time.perf_counter() >= end
+
+
+def ours(env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
+    """The limit is a callback's, not `max_steps`: `auto` would explore less, and the others do not know theirs."""
+    over = limit.begin()
+
+    class Stop(dqnitro.Callback):
         def on_tick(self, run: Any, tick: Any) -> None:
-            if tick.steps >= max_steps:
+            if over(tick.steps):
                 run.stop("limit")
 
-    result = dqnitro.train(env_id, seed=seed, callbacks=[Limit()], progress=False)
+    result = dqnitro.train(env_id, seed=seed, callbacks=[Stop()], progress=False)
     return {"solved": result.ended == "solved", "steps": result.steps, "mean_score": result.mean_score}
 
 
-def stable_baselines3(env_id: str, seed: int, max_steps: int) -> dict[str, Any]:
+def stable_baselines3(env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
     from stable_baselines3 import DQN
     from stable_baselines3.common.callbacks import BaseCallback
+
+    over = limit.begin()
 
     class Stop(BaseCallback):
         def __init__(self) -> None:
@@ -84,20 +103,21 @@ def stable_baselines3(env_id: str, seed: int, max_steps: int) -> dict[str, Any]:
             for info in self.locals["infos"]:
                 if "episode" in info:
                     self.solved = self.solved or self.scores.add(info["episode"]["r"])
-            return not self.solved
+            return not self.solved and not over(self.num_timesteps)
 
     stop = Stop()
-    explores = ZOO_EXPLORES[env_id] / max_steps
+    explores = ZOO_EXPLORES[env_id] / max(limit.max_steps, ZOO_EXPLORES[env_id])
     model = DQN(
         "MlpPolicy", env_id, seed=seed, device="cpu", exploration_fraction=explores,
         policy_kwargs={"net_arch": [256, 256]}, **ZOO[env_id],
     )  # fmt: skip
-    model.learn(max_steps, callback=stop)
+    model.learn(limit.max_steps, callback=stop)
     return {"solved": stop.solved, "steps": model.num_timesteps, "mean_score": stop.scores.mean}
 
 
-def single_file_loop(env_id: str, seed: int, max_steps: int) -> dict[str, Any]:
+def single_file_loop(env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
     """Act, store, learn every tenth step, copy the target network now and then."""
+    over = limit.begin()
     random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)  # noqa: NPY002
     env = gym.make(env_id)
     n_inputs, n_actions = env.observation_space.shape[0], int(env.action_space.n)  # type: ignore[index,attr-defined]
@@ -113,7 +133,8 @@ def single_file_loop(env_id: str, seed: int, max_steps: int) -> dict[str, Any]:
     scores, score = Scores(_bar(env_id)), 0.0
     obs, _ = env.reset(seed=seed)
     step = 0
-    for step in range(1, max_steps + 1):
+    while not over(step):
+        step += 1
         epsilon = max(CLEAN["end"], 1.0 - (1.0 - CLEAN["end"]) * step / CLEAN_EXPLORES)
         if random.random() < epsilon:
             action = random.randrange(n_actions)
@@ -129,9 +150,9 @@ def single_file_loop(env_id: str, seed: int, max_steps: int) -> dict[str, Any]:
             (obs, _), score = env.reset(), 0.0
         if step > CLEAN["starts"] and step % CLEAN["every"] == 0:
             columns = zip(*random.sample(buffer, int(CLEAN["batch"])), strict=True)
-            first, actions, rewards, over, second = (torch.as_tensor(np.stack(c)) for c in columns)
+            first, actions, rewards, ended, second = (torch.as_tensor(np.stack(c)) for c in columns)
             with torch.no_grad():
-                wanted = rewards.float() + 0.99 * target(second).max(1).values * ~over
+                wanted = rewards.float() + 0.99 * target(second).max(1).values * ~ended
             loss = nn.functional.mse_loss(wanted, online(first).gather(1, actions[:, None])[:, 0])
             optimizer.zero_grad()
             loss.backward()
@@ -141,11 +162,12 @@ def single_file_loop(env_id: str, seed: int, max_steps: int) -> dict[str, Any]:
     return {"solved": False, "steps": step, "mean_score": scores.mean}
 
 
-CONTENDERS: dict[str, Callable[[str, int, int], dict[str, Any]]] = {
+CONTENDERS: dict[str, Callable[[str, int, Limit], dict[str, Any]]] = {
     "dqnitro": ours,
     "stable-baselines3": stable_baselines3,
     "single-file loop": single_file_loop,
 }
+WARM_UP = Limit(600, 60.0)
 
 
 def _bar(env_id: str) -> float:
@@ -154,20 +176,46 @@ def _bar(env_id: str) -> float:
     return float(bar)
 
 
-def compare(env_id: str, seeds: int, max_steps: int, out: pathlib.Path | None = None) -> dict[str, Any]:
+def timed(name: str, env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
+    """One run of a contender, as a row of the result."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    row = {"contender": name, "seed": seed, **CONTENDERS[name](env_id, seed, limit)}
+    return row | {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
+
+
+def compare(
+    env_id: str,
+    seeds: int,
+    limit: Limit,
+    out: pathlib.Path | None = None,
+    peer_seeds: int | None = None,
+    peer_limit_s: float | None = None,
+) -> dict[str, Any]:
     """Rows of all runs; the file is written after each, so that a comparison that was broken off is not lost."""
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    result = header("peers", env_id, bar=_bar(env_id), games=GAMES, max_steps=max_steps, rows=rows)
-    for seed in range(1, seeds + 1):
-        for name, run in CONTENDERS.items():
-            wall, cpu = time.perf_counter(), time.process_time()
-            row = {"contender": name, "seed": seed, **run(env_id, seed, max_steps)}
-            row |= {"wall_s": time.perf_counter() - wall, "cpu_s": time.process_time() - cpu}
-            rows.append(row)
-            print(row, flush=True)
-            if out is not None:
-                save(out, result)
+    facts: dict[str, Any] = {
+        "bar": _bar(env_id),
+        "games": GAMES,
+        "max_steps": limit.max_steps,
+        "limit_s": limit.seconds,
+    }
+    peer_limit = limit if peer_limit_s is None else limit._replace(seconds=peer_limit_s)
+    if peer_limit != limit:
+        facts["note"] = f"The other trainers had {peer_limit.seconds:g} s a run."
+    result = header("peers", env_id, **facts, rows=rows)
+    result["command"] = shlex.join(["python", f"examples/{pathlib.Path(__file__).name}", *sys.argv[1:]])
+    for name in CONTENDERS:
+        timed(name, env_id, 0, WARM_UP)
+    peers = seeds if peer_seeds is None else peer_seeds
+    for seed in range(1, max(seeds, peers) + 1):
+        for name in CONTENDERS:
+            mine = name == "dqnitro"
+            if seed <= (seeds if mine else peers):
+                rows.append(timed(name, env_id, seed, limit if mine else peer_limit))
+                print(rows[-1], flush=True)
+                if out is not None:
+                    save(out, result)
     return result
 
 
@@ -175,7 +223,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("env_id", choices=list(ZOO))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--peer-seeds", type=int, help="seeds of the others (default: as many)")
     parser.add_argument("--max-steps", type=int, default=500_000)
+    parser.add_argument("--limit-s", type=float, default=600.0, help="seconds after which a run ends unsolved")
+    parser.add_argument("--peer-limit-s", type=float, help="those of the others (default: as many)")
     parser.add_argument("--out", type=pathlib.Path)
     given = parser.parse_args()
-    compare(given.env_id, given.seeds, given.max_steps, given.out)
+    limit = Limit(given.max_steps, given.limit_s)
+    compare(given.env_id, given.seeds, limit, given.out, given.peer_seeds, given.peer_limit_s)

@@ -24,6 +24,8 @@ QUICK = {
     "hidden_units": 16,
     "batch_size": 8,
     "first_fill_steps": 40,
+    "n_envs": 1,
+    "steps_per_update": 1.0,
     "replay_capacity": 200,
     "max_steps": 120,
     "progress": False,
@@ -82,7 +84,7 @@ def test_a_piece_that_the_run_does_not_need_is_refused_on_resume(tmp_path):
 
 def test_train_takes_an_environment_and_plays_copies_of_it():
     env = gym.wrappers.TimeLimit(long_corridor(5), 3)
-    result = dqnitro.train(env, n_envs=2, **QUICK)
+    result = dqnitro.train(env, **QUICK | {"n_envs": 2})
     assert result.config.env_id.startswith("own:Corridor") and result.games > 20
     assert not hasattr(env.unwrapped, "at"), "the user's own one was reset"
     assert dqnitro.train(gym.make("CartPole-v1"), **QUICK).config.stop_at_score == 475
@@ -164,7 +166,7 @@ def test_a_short_run_fills_and_explores_in_a_part_of_its_steps(capsys):
         return planning.planned(planning.Wish("CartPole-v1", changes=changes))
 
     config = planned(max_steps=2_000).config
-    assert (config.first_fill_steps, config.epsilon_decay_steps) == (100, 1_000)
+    assert (config.first_fill_steps, config.epsilon_decay_steps) == (128, 1_000)
     assert planned(max_steps=10**6).config == planned().config.replace(max_steps=10**6)
     assert planned(max_steps=2_000, first_fill_steps=500, epsilon_decay_steps=7).config.epsilon_decay_steps == 7
     assert planned(max_steps=2_000).notes == ()

@@ -19,6 +19,8 @@ QUICK = {
     "hidden_units": 16,
     "batch_size": 8,
     "first_fill_steps": 40,
+    "n_envs": 1,
+    "steps_per_update": 1.0,
     "replay_capacity": 200,
     "max_steps": 150,
     "progress": False,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import fakes_envs
-from dqnitro import play, scoring
+from dqnitro import play, scoring, video
 from dqnitro.cli.terminal.terminal_screen import TerminalScreen, to_text
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
@@ -143,7 +143,7 @@ def test_a_film_that_is_given_up_leaves_no_file(pong, tmp_path):
         frames.append(1)
         return len(frames) > 20
 
-    with pytest.raises(play.Stopped):
+    with pytest.raises(video.Stopped):
         record(pong, tmp_path / "game.mp4", stopped=stopped)
     assert not list(tmp_path.iterdir())
 

@@ -164,7 +164,7 @@ def _damage(kind: str, path) -> None:
         manifest.write_text(text[:at] + "3" + text[at + 1 :])
     else:
         changes = {
-            "newer": {"format": checkpoint.FORMAT + 1},
+            "newer": {"format": checkpoint.SHARDED + 1},
             "other config": {"config": data["config"] | {"hidden_units": 17}},
             "unknown setting": {"config": data["config"] | {"warp_drive": 1}},
             "path outside": {"files": {"../learner.safetensors": {"bytes": 1, "blake2b": "x"}}},
@@ -179,7 +179,7 @@ KINDS = {
     "cut manifest": "not a readable checkpoint",
     "foreign": "not written by dqnitro",
     "flipped digit": "manifest.json is damaged \\(its checksum differs",
-    "newer": "format 3, this dqnitro reads up to 2",
+    "newer": "format 4, this dqnitro reads up to 3",
     "other config": "does not fit its config",
     "unknown setting": "unknown setting",
     "path outside": "outside the checkpoint",

@@ -11,7 +11,7 @@ from dqnitro.session import train
 pytestmark = pytest.mark.gpu
 
 
-def test_scores_of_a_network_on_the_card(tmp_path, monkeypatch):
+def test_scores_of_a_network_on_the_gpu(tmp_path, monkeypatch):
     """It plays 32 games at a time there, and picks what it picks on a CPU."""
     config = Config(
         env_id="breakout", envs="console", n_envs=16, runner="hybrid", device="cuda", replay_capacity=16 * 100,
@@ -19,7 +19,8 @@ def test_scores_of_a_network_on_the_card(tmp_path, monkeypatch):
     )  # fmt: skip
     train(config, tmp_path / "run")
     envs = make_envs(config)
-    here = play.Policy(*play.load_network(tmp_path / "run", config, envs.spec), envs.spec.n_actions, 0.0, 0)
+    weights = play.weights_file(tmp_path / "run")
+    here = play.Policy(*play.load_network(weights, config, envs.spec), envs.spec.n_actions, 0.0, 0)
     envs.close()
     devices, batches = [], []
 

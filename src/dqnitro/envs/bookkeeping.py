@@ -69,6 +69,8 @@ class Games:
         )
         self.engine = engine
         self._clip = config.clip_rewards
+        self._idle_steps = -(-config.idle_frames // frames_per_step)
+        self._without = np.zeros(n, np.int64)  # steps since the last reward, counted if `idle_frames` is set
         self._life_ends_return = config.episodic_life
         self._game = np.zeros(n, np.int64)
         self._score = np.zeros(n, np.float64)
@@ -108,6 +110,7 @@ class Games:
         self._record(actions, reset)
         reward = np.where(reset, 0.0, out.reward)
         self._score += reward
+        self._without = np.where((reward != 0) | reset, 0, self._without + 1)
         terminated, truncated = out.terminated & ~reset, out.truncated & ~reset
         ended = terminated | truncated
         ends = tuple(GameEnd(int(i), float(self._score[i]), int(self._steps[i])) for i in np.flatnonzero(ended))
@@ -117,6 +120,11 @@ class Games:
             reward = np.clip(reward, -1.0, 1.0)
         self._reset_next, self._obs = ended, out.obs
         return Step(out.obs, reward.astype(np.float32), terminated, truncated & ~terminated, reset, ends)
+
+    @property
+    def idle(self) -> np.ndarray | None:
+        """bool (n_envs,): which had no reward for `idle_frames`; None if nobody wants to know."""
+        return self._without >= self._idle_steps if self._idle_steps else None
 
     def _check_numbers(self, out: Outcome, reset: np.ndarray) -> None:
         """Before anything is counted: what is not a number would show much later, as a loss that diverged."""
@@ -149,7 +157,9 @@ class Games:
         if self._obs is None or self._sent is not None:
             raise RuntimeError("a state is taken after reset, set_state or recv, not between send and recv")
         played = [self._played[i, :count] for i, count in enumerate(self._steps)]
+        idle = {"without_reward": self._without.copy()} if self._idle_steps else {}
         return {
+            **idle,
             "game": self._game.copy(),
             "steps": self._steps.copy(),
             "score": self._score.copy(),
@@ -177,6 +187,8 @@ class Games:
         self._steps = steps
         self._score = np.array(state["score"], np.float64)
         self._reset_next = np.array(state["ended"], np.bool_)
+        if self._idle_steps and "without_reward" in state:
+            self._without = np.array(state["without_reward"], np.int64).reshape(self._steps.shape)
         return obs
 
     def _go_to(self, games: np.ndarray, actions: list[np.ndarray]) -> np.ndarray:
@@ -187,6 +199,7 @@ class Games:
         self._check_obs(self._obs)
         self._game = games
         self._score[:], self._steps[:], self._reset_next[:] = 0.0, 0, False
+        self._without = np.zeros_like(self._without)
         return self._obs
 
     def _checked(self, state: Mapping[str, np.ndarray]) -> np.ndarray:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
 import re
+import sys
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -92,10 +94,18 @@ def _own_spec(name: str) -> Any:
 
 
 def _construct(spec: Any, **kwargs: Any) -> gym.Env:
+    if kwargs.get("render_mode") == "rgb_array":
+        _draw_without_a_window()
     try:
         return gym.make(spec, disable_env_checker=True, **kwargs)
     except gym.error.Error as e:
         raise ConfigError(f"Gymnasium cannot make {spec.id}: {' '.join(str(e).split())}") from e
+
+
+def _draw_without_a_window() -> None:
+    """Where there is no screen, SDL (below pygame) complains on stderr about one that it does not need for pictures."""
+    if sys.platform.startswith("linux") and not {"DISPLAY", "WAYLAND_DISPLAY"} & set(os.environ):
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def _with_pictures(spec: Any, env: gym.Env) -> gym.Env:

@@ -87,11 +87,11 @@ def count_groups(config: Config) -> int:
     return config.env_parts
 
 
-def make_env_groups(config: Config) -> EnvGroups:
-    """The environments that `config` describes, in as many groups as it says."""
+def make_env_groups(config: Config, first: int = 0) -> EnvGroups:
+    """The environments that `config` describes, in as many groups as it says; those of a run from number `first` on."""
     from dqnitro.envs import atari_game, compiled_games, make_envs
 
     count = count_groups(config)
     if count == 1:
-        return EnvGroups([make_envs(config)])
-    return EnvGroups(compiled_games(config, atari_game(config.env_id), count))
+        return EnvGroups([make_envs(config, first)])
+    return EnvGroups(compiled_games(config, atari_game(config.env_id), count, first))
