@@ -42,6 +42,8 @@ def test_profile_writes_a_trace_and_says_what_to_try(tmp_path, call):
         "32",
         "--without",
         "few-calls",
+        "--steps-per-update",
+        "1",
         "--trace",
         "t.json",
         "--out",

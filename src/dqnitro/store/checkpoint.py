@@ -257,10 +257,12 @@ def read(
 
 def save_weights(path: pathlib.Path, weights: Mapping[str, Tensor], facts: Mapping[str, str]) -> None:
     """model.safetensors: a network by itself, for `play` and for other programs, with a checksum among its metadata."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
+    # Not `save_file`: it writes to a temporary file of its own, which a kill leaves behind under a name nobody knows.
+    data = save(dict(weights), metadata={**facts, "blake2b": _weights_digest(weights, facts)})
     with replacing(path) as tmp:
-        save_file(dict(weights), tmp, metadata={**facts, "blake2b": _weights_digest(weights, facts)})
+        tmp.write_bytes(data)
 
 
 def weights_facts(path: pathlib.Path) -> dict[str, str]:
