@@ -6,7 +6,7 @@ MINUTES ?= 0
 # Workers for the tests: one more than there are cores, because some tests wait for processes. Every one loads torch.
 JOBS ?= $(shell echo $$(( $$(nproc 2>/dev/null || echo 2) + 1 )))
 
-.PHONY: setup pong test test-gpu test-cluster test-replicas chaos docs lint clean
+.PHONY: setup pong test test-gpu test-bounds test-cluster test-replicas chaos docs lint clean
 
 setup: $(READY)
 
@@ -32,6 +32,10 @@ test: lint
 test-gpu: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,cuda]'
 	$(BIN)/python -m pytest -m gpu -rs
+
+# The console with a check of every index, compiled for that, on random ROMs: two minutes on two cores.
+test-bounds: $(READY)
+	DQNITRO_TEST_BOUNDS=1 $(BIN)/python -m pytest tests/atari/test_exact.py -k stay_inside -rs
 
 # A Ray cluster of three nodes on this machine, whose players and nodes are killed: some minutes on two cores.
 test-cluster: $(READY)

@@ -224,7 +224,7 @@ def test_wrong_observations_and_folders_are_refused(run, tmp_path):
 
 
 def test_page_and_video_are_written_as_the_command_does(tmp_path, monkeypatch):
-    pytest.importorskip("pygame", reason="CartPole draws itself with it: pip install pygame")
+    pytest.importorskip("pygame", reason="CartPole draws itself with it: pip install pygame-ce")
     monkeypatch.chdir(tmp_path)
     result = dqnitro.train("CartPole-v1", page=True, video=True, **QUICK)
     assert result.run_dir.parent.name == "runs" and result.page.is_file() and result.video.is_file()

@@ -70,7 +70,7 @@ def test_pictures_are_the_screen_in_colour() -> None:
 
 
 def test_a_window_shows_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pygame", reason="pygame is not installed; pip install -c constraints.txt pygame")
+    pytest.importorskip("pygame", reason="pygame is not installed; pip install -c constraints.txt pygame-ce")
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     import pygame
 
@@ -91,7 +91,7 @@ def test_a_window_without_pygame_is_one_line_with_a_hint(monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "pygame", None)
     env = AtariEnv("pong", render_mode="human")
     with pytest.raises(
-        gymnasium.error.DependencyNotInstalled, match="needs pygame.*hint: pip install pygame"
+        gymnasium.error.DependencyNotInstalled, match="needs pygame.*hint: pip install pygame-ce"
     ) as caught:
         env.reset(seed=1)
     assert "\n" not in str(caught.value)

@@ -42,7 +42,10 @@ def test_check_notices_a_difference(monkeypatch):
     assert isinstance(result, CheckResult)
 
 
-@pytest.mark.long
+@pytest.mark.skipif(
+    not os.environ.get("DQNITRO_TEST_BOUNDS"),
+    reason="compiling the console with bounds checks takes minutes: make test-bounds",
+)
 def test_random_roms_of_every_type_stay_inside_their_arrays():
     """With bounds checks compiled in, which needs a process (and a compiler's cache) of its own."""
     cache = Path(tempfile.gettempdir()) / "dqnitro-bounds-checked"

@@ -39,10 +39,10 @@ def test_the_campaign_sees_what_it_is_there_to_see(tmp_path, monkeypatch):
     world.check_resumes(run, out)
     assert out.bad["different"] == 1
     out, run = Outcome(), world.copy()
-    monkeypatch.setattr("dqnitro.store.checkpoint.load", lambda run: {}["no such key"])
+    monkeypatch.setattr("dqnitro.store.checkpoint.load", lambda *_: {}["no such key"])
     world.check_resumes(run, out)
     assert out.bad["tracebacks"] == 1
-    monkeypatch.setattr("dqnitro.store.checkpoint.load", lambda run: os.kill(os.getpid(), 9))
+    monkeypatch.setattr("dqnitro.store.checkpoint.load", lambda *_: os.kill(os.getpid(), 9))
     world.check_resumes(run, out := Outcome())
     assert out.bad["crashes"] == 1
 

@@ -145,7 +145,7 @@ class Window:
             import pygame
         except ImportError as error:
             raise gymnasium.error.DependencyNotInstalled(
-                "render_mode 'human' needs pygame, which is not installed. hint: pip install pygame, "
+                "render_mode 'human' needs pygame, which is not installed. hint: pip install pygame-ce, "
                 "or render_mode='rgb_array'"
             ) from error
         self._pygame, self._title, self._fps = pygame, title, frames_per_s
