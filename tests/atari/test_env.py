@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import subprocess
 import sys
 from typing import Any
 
@@ -85,6 +86,20 @@ def test_a_window_shows_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(screen[::6, ::3], shown)
     env.close()
     assert not pygame.display.get_init()
+
+
+def test_triton_can_be_imported_after_a_window() -> None:
+    """SDL's OpenGL brings an LLVM of its own, where Mesa is installed; Triton's LLVM does not survive it."""
+    pytest.importorskip("pygame", reason="pygame is not installed; pip install -c constraints.txt pygame-ce")
+    pytest.importorskip("triton", reason="Triton is not installed; it comes with torch on Linux")
+    code = (
+        "import gymnasium; env = gymnasium.make('dqnitro.atari:DQNitro/Pong-v5', render_mode='human')\n"
+        "env.reset(); env.step(0); import triton; print('imported')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if "video" in done.stderr and "No available" in done.stderr:
+        pytest.skip("no screen and no offscreen driver: run it on a desktop, or with a pygame that has one")
+    assert done.stdout.endswith("imported\n"), done.stderr
 
 
 def test_a_window_without_pygame_is_one_line_with_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ ale-py. For training, `AtariVec` is much faster: here Python is called for every
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
 
 import gymnasium
@@ -156,6 +157,8 @@ class Window:
         pygame = self._pygame
         size = (picture.shape[1] * ZOOM * 2, picture.shape[0] * ZOOM)
         if self._surface is None:
+            # Without this, SDL may load OpenGL and Mesa's LLVM with it, and importing Triton later ends in a crash.
+            os.environ.setdefault("SDL_FRAMEBUFFER_ACCELERATION", "0")
             pygame.display.init()
             pygame.display.set_caption(self._title)
             self._surface, self._clock = pygame.display.set_mode(size), pygame.time.Clock()
