@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import dqnitro.atari
-from dqnitro.atari.chips.layout import LOG_SIZE, P_TOGETHER, S_MASK_P0, S_PADDLE0, S_SIZE
+from dqnitro.atari.chips.layout import LOG_SIZE, P_PROGRAM, P_TOGETHER, S_MASK_P0, S_PADDLE0, S_SIZE
 from dqnitro.atari.console import Console
 from dqnitro.atari.cuda.microcode import microcode
 from dqnitro.atari.cuda.rewrite_branches import as_trees
@@ -116,6 +116,7 @@ class OnPaper:
         self.s = Numbers([narrow32(v) for v in (*state, *(state[S_MASK_P0:S_PADDLE0] >> 32))])
         self.prop = Numbers(console._prop.tolist())
         self.prop[P_TOGETHER] = together
+        self.prop[P_PROGRAM] = 0  # paper cannot call machine code
         self.ram, self.screen, self.g, self.mt = (
             x[0].copy() for x in (console._ram, console._screen, console._g, console._mt)
         )

@@ -203,6 +203,7 @@ class Paper:
         self.s = gpu_model.Numbers([gpu_model.narrow32(v) for v in words])
         self.prop = gpu_model.Numbers(one.shared.prop.tolist())
         self.prop[layout.P_TOGETHER] = together
+        self.prop[layout.P_PROGRAM] = 0  # paper cannot call machine code
         self.dec = microcode(one.shared.rom, one.shared.prop) if together else one.shared.program
         self.a, self.shared, self.log = one.copied().a, one.shared, one.log.copy()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import subprocess
 import sys
@@ -258,6 +259,26 @@ def test_consoles_get_a_program_when_they_have_played_much(folder, monkeypatch):
         if thread.name == "translate-small":
             thread.join(600)
     assert prop[P_PROGRAM] == also[P_PROGRAM] != 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_keeps_the_programs_of_its_parent(folder, monkeypatch):
+    """A child's consoles have their addresses; a program that was freed there would be a crash."""
+    monkeypatch.setattr(program, "make", lambda rom, make=program.make: make(rom, SOME))
+    env = AtariVec("pong", 2, num_threads=1)
+    program.Request(roms.load("pong"), env._shared.prop, setting=program.WAIT)
+    assert env._shared.prop[P_PROGRAM] != 0
+    env.reset(seed=1)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            gc.collect()
+            env.step([0, 1])
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_an_environment_goes_on_with_the_program(folder, monkeypatch):

@@ -180,7 +180,7 @@ def test_kill_9_at_random_moments_changes_nothing(tmp_path, call):
     often: here each time costs the start of a process.
     """
     rng = random.Random(7)
-    args = [*SMALL, "--seed", "4", "--steps", "4000"]
+    args = [*SMALL, "--seed", "4", "--steps", "2500"]
     code, _, err = call("train", CORRIDOR, *args, "--run-dir", "whole")
     assert code == 0, err
     p = start("train", CORRIDOR, *args, "--checkpoint-every-s", "0.15", "--run-dir", "killed", cwd=tmp_path)

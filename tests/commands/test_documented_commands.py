@@ -59,6 +59,7 @@ RUN = [
     (r"make (pong|setup|test|lint)( |$)", LONG + "makes an environment; CI runs it (.github/workflows/ci.yml)"),
     (r"make test-gpu", OTHER + "it needs an NVIDIA GPU"),
     (r"make test-cluster", LONG + "a Ray cluster of three nodes, some minutes"),
+    (r"make test-bounds", LONG + "the console compiled with a check of every index, some minutes"),
     (r"make chaos|(PYTHONPATH=\S+ )?python -m chaos", "tests/chaos/test_chaos.py"),
     (r"make docs", LONG + "builds the whole site; CI runs it; tests/package/test_site.py reads its parts"),
     (r"\.venv/bin/python -m pytest", LONG + "tests inside a test"),

@@ -208,9 +208,10 @@ def _made(rom: Rom, path: Path | None, child: bool) -> Program:
 class Programs:
     """The programs of this process, by key, and the properties of consoles that wait for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, parents: Programs | None = None) -> None:
         self._lock = threading.Lock()
-        self._ready: dict[str, Program | None] = {}  # None: it cannot be made
+        # None: it cannot be made
+        self._ready: dict[str, Program | None] = {} if parents is None else dict(parents._ready)
         self._waiting: dict[str, list[weakref.ref[np.ndarray]]] = {}
 
     def attach(self, rom: Rom, props: list[np.ndarray], make_it: bool, wait: bool = False) -> bool:
@@ -269,9 +270,9 @@ _PROGRAMS = Programs()
 
 
 def _after_fork() -> None:
-    """A child has no thread that could finish what its parent began."""
+    """A child has no thread that could finish what its parent began. Programs that are ready stay: consoles use them."""
     global _PROGRAMS
-    _PROGRAMS = Programs()
+    _PROGRAMS = Programs(_PROGRAMS)
 
 
 if hasattr(os, "register_at_fork"):
