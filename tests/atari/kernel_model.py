@@ -131,6 +131,7 @@ class Consoles:
             "results": np.zeros((agent_step.R_SIZE, n), np.int32),
             "starts": np.zeros((n, T_SIZE), np.int64),
             "prop": np.repeat(self.shared.prop.astype(np.int32)[:, None], LANES, 1),
+            "ntsc": np.repeat(self.shared.ntsc.astype(np.int32)[:, None], LANES, 1),
         }  # fmt: skip
         for k in ("rng_actions", "rng_machine", "rng_noops"):
             for m in range(n):

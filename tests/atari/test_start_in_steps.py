@@ -62,30 +62,25 @@ class One:
     def skip(self) -> int:
         return int(self.shared.options[agent_step.O_SKIP])
 
-    def _console(self) -> tuple[Any, ...]:
-        s = self.shared
-        return self.a.s, self.a.ram, s.rom, s.program, s.prop
+    def _arrays(self) -> tuple[Any, ...]:
+        a, s = self.a, self.shared
+        return (
+            agent_step.ConsoleArrays(a.s, a.ram, self.log, a.screen[:2], a.screen[2], a.g, a.mt, a.e),
+            agent_step.Setup(s.rom, s.program, s.prop, s.ntsc, s.options, s.sticky),
+        )
+
+    def _rngs(self) -> agent_step.Generators:
+        return agent_step.Generators(self.a.mt_system, self.a.mt_noops)
 
     def begin(self, seed: int = -1) -> None:
-        a, s = self.a, self.shared
-        agent_step.begin(
-            *self._console(), s.ntsc, self.log, a.screen[:2], a.g, a.mt, a.mt_system, a.mt_noops, a.e, s.options,
-            s.sticky, seed,
-        )  # fmt: skip
+        agent_step.begin(*self._arrays(), self._rngs(), seed)
 
     def play(self, action: int) -> tuple[Any, ...]:
-        a, s = self.a, self.shared
-        return agent_step.play(
-            *self._console(), self.log, a.screen[:2], a.screen[2], a.g, a.mt, a.e, s.options, s.sticky,
-            s.action_set[action], np.float32(1.0),
-        )  # fmt: skip
+        return agent_step.play(*self._arrays(), self.shared.action_set[action], np.float32(1.0))
 
     def step(self, action: int = 0) -> tuple[Any, ...]:
-        a, s = self.a, self.shared
-        return steps.play_or_start(
-            *self._console(), self.log, a.screen[:2], a.screen[2], a.g, a.mt, a.mt_system, a.mt_noops, a.e, a.t,
-            s.options, s.sticky, s.action_set[action], np.float32(1.0),
-        )  # fmt: skip
+        chosen = self.shared.action_set[action]
+        return steps.play_or_start(*self._arrays(), self._rngs(), self.a.t, chosen, np.float32(1.0))
 
     def start_in_steps(self) -> int:
         """Whole start; the steps that it took."""
@@ -211,8 +206,9 @@ class Paper:
         a, s = self.a, self.shared
         with np.errstate(over="ignore"):
             self.steps.play_or_start(
-                self.s, a.ram, s.rom, self.dec, self.prop, self.log, a.screen, a.screen[2], a.g, a.mt, a.mt_system,
-                a.mt_noops, a.e, a.t, s.options, s.sticky, 0, 1.0,
+                agent_step.ConsoleArrays(self.s, a.ram, self.log, a.screen, a.screen[2], a.g, a.mt, a.e),
+                agent_step.Setup(s.rom, self.dec, self.prop, s.ntsc, s.options, s.sticky),
+                agent_step.Generators(a.mt_system, a.mt_noops), a.t, 0, 1.0,
             )  # fmt: skip
 
     def compare(self, one: One) -> None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from dqnitro.atari.chips.cpu_opcodes import LENGTH, MODE, NAMES, REL
 from dqnitro.atari.chips.cpu_run import STEP, T_PROGRAM
 from dqnitro.atari.chips.layout import P_PROGRAM, S_CYCLES, S_LATCH, S_LEFT, S_LOGGED, S_ORIGIN, S_TOUCH
 from dqnitro.atari.console import Console
+from dqnitro.atari.cuda import program as cuda_program
 from dqnitro.atari.games import roms
-from dqnitro.atari.jit import code_cache
+from dqnitro.atari.jit import code_cache, dependencies
 from dqnitro.atari.jit.target import CHECKED
 from dqnitro.atari.translate import program
 
@@ -313,3 +315,11 @@ def test_a_child_does_not_wait_for_its_parents_thread():
         "assert os.wait()[1] == 0\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_a_kept_program_depends_on_every_module_of_the_translator():
+    folder = Path(program.__file__).parent
+    others = {"__init__.py", "child.py", "measure.py"}  # nothing of a program comes from them
+    for module in (program, cuda_program):
+        found = dependencies.closure([Path(module.__file__)], lambda p: p.read_bytes() if p.exists() else None)
+        assert {p.name for p in found if p.parent == folder} == {p.name for p in folder.glob("*.py")} - others

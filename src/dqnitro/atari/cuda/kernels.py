@@ -66,37 +66,41 @@ MT_BYTES, RULES_BYTES = 4 * MT_SIZE, 4 * G_SIZE
 
 
 @cuda.jit(device=True)
-def console(at, m):
-    """The arrays of console m that `play` and `begin` take.
-
-    State, log and RAM lie in groups of 32 (`cuda/target.py`).
-    """
+def console_at(at, m):
+    """The arrays of console m. State, log and RAM lie in groups of 32 (`cuda/target.py`)."""
     group, lane = m // LANES, m % LANES
-    return (
+    screen = as_screen(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS)
+    return ConsoleArrays(
         as_state(at[A_STATE] + 4 * (group * STATE_ROWS * LANES + lane)),
         as_ram(at[A_RAM] + group * 256 * LANES + lane),
         as_log(at[A_LOG] + 8 * (group * LOG_SIZE * LANES + lane)),
-        as_screen(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS),
+        screen,
+        screen[2],
         as_int32(at[A_RULES] + m * RULES_BYTES),
+        as_words(at[A_MT] + m * MT_BYTES),
         plain_int64(at[A_EPISODE] + 8 * m * E_SIZE),
     )
 
 
 @cuda.jit(device=True)
-def start(at, m, sticky, seed):
-    """Begin a game on console m; a seed of -1 leaves its random generators as they are."""
-    s, ram, log, screen, g, e = console(at, m)
-    begin(
-        s, ram, as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), as_state(at[A_NTSC]), log, screen, g,
-        as_words(at[A_MT] + m * MT_BYTES), as_words(at[A_MT_SYSTEM] + m * MT_BYTES),
-        as_words(at[A_MT_NOOPS] + m * MT_BYTES), e, plain_int64(at[A_OPTIONS]), sticky, seed,
+def rngs_at(at, m):
+    """The generators of console m that the start of a game draws from."""
+    return Generators(as_words(at[A_MT_SYSTEM] + m * MT_BYTES), as_words(at[A_MT_NOOPS] + m * MT_BYTES))
+
+
+@cuda.jit(device=True)
+def setup_at(at, sticky):
+    return Setup(
+        as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), as_state(at[A_NTSC]),
+        plain_int64(at[A_OPTIONS]), sticky,
     )  # fmt: skip
 
 
 @cuda.jit(device=True)
 def report(at, n, m, reward, ended, cut):
     """The results of console m's step; `ended`: terminated, `cut`: truncated."""
-    s, _, _, _, g, _ = console(at, m)
+    console = console_at(at, m)
+    s, g = console.state, console.rules
     results = as_int32(at[A_RESULTS])
     results[R_REWARD * n + m] = int32(reward)
     results[R_LIVES * n + m] = g[G_LIVES]
@@ -126,9 +130,9 @@ def step_kernel(at_, n, per_warp, sticky, background):
     m = thread // 32 * per_warp + thread % 32
     if thread % 32 >= per_warp or m >= n:
         return
-    o = plain_int64(at[A_OPTIONS])
     views, away = as_int32(at[A_VIEW]), as_int32(at[A_AWAY])
-    s, ram, log, screen, g, e = console(at, m)
+    console, setup, rngs = console_at(at, m), setup_at(at, sticky), rngs_at(at, m)
+    s, e = console.state, console.episode
     command = as_int32(at[A_COMMANDS])[m]
     reward, ended, cut = 0, False, False
     views[m] = NOTHING
@@ -143,11 +147,7 @@ def step_kernel(at_, n, per_warp, sticky, background):
     if command == STEP:
         # Not a branch of its own: consoles that start and consoles that play run the same frames of a warp.
         action = plain_int64(at[A_ACTION_SET])[plain_int64(at[A_ACTIONS])[m]]
-        reward, ended, cut, view, other = play_or_start(
-            s, ram, as_bytes(at[A_ROM]), as_words(at[A_DEC]), as_state(at[A_PROP]), log, screen, screen[2], g,
-            as_words(at[A_MT] + m * MT_BYTES), as_words(at[A_MT_SYSTEM] + m * MT_BYTES),
-            as_words(at[A_MT_NOOPS] + m * MT_BYTES), e, t, o, sticky, action, as_float32(at[A_STRENGTHS])[m],
-        )  # fmt: skip
+        reward, ended, cut, view, other = play_or_start(console, setup, rngs, t, action, as_float32(at[A_STRENGTHS])[m])
         if away[m] == HERE:
             views[m] = int32(view | (other << 4) | (s[S_BUFFER] << 8))
             if background and e[E_RESET]:
@@ -158,7 +158,8 @@ def step_kernel(at_, n, per_warp, sticky, background):
             views[m] = first_view(s)
     if command == RESET or command == SEEDED_RESET:
         t[T_PHASE] = PLAYING
-        start(at, m, sticky, plain_int64(at[A_SEEDS])[m] if command == SEEDED_RESET else int64(-1))
+        # a seed of -1 leaves the generators as they are
+        begin(console, setup, rngs, plain_int64(at[A_SEEDS])[m] if command == SEEDED_RESET else int64(-1))
         views[m] = first_view(s)
     report(at, n, m, reward, ended, cut)
 

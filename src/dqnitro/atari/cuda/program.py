@@ -28,8 +28,9 @@ from ..chips.tia_registers import INPT0, READ_LINES
 from ..games.roms import Rom
 from ..jit.target import stamp
 from ..translate.discover import MOST_INSTRUCTIONS, Code, Instruction
-from ..translate.instructions import TIA_READS, Translator
+from ..translate.handlers import TIA_READS
 from ..translate.program import discovered, entry_table, optimise
+from ..translate.translator import Translator
 from ..translate.writer import ON_CUDA
 
 TRIPLE = "nvptx64-nvidia-cuda"
@@ -83,7 +84,7 @@ class CudaTranslator(Translator):
             return
         w = self.w
         w.set("pc", it.pc)
-        w.set("left", w.binary("add", w.get("left"), self._unused))
+        w.set("left", w.binary("add", w.get("left"), self.unused))
         w.go("late")
         w.place(w.label("never"))
 

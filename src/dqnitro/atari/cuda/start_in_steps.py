@@ -195,8 +195,10 @@ def after_lead(mt_noops, t, o):
 
 
 @compiled
-def advance(s, ram, rom, prop, log, screen, g, mt, mt_system, mt_noops, e, t, o):
+def advance(console, setup, rngs, t):
     """All that happens between two frames of a start. True: a frame is due; False: the game has begun."""
+    s, ram, log, screen, _, g, mt, e = console
+    rom, _, prop, _, o, _ = setup
     game = o[O_GAME]
     while t[T_SELECT] < 0 and t[T_ACTIONS] == 0:
         phase, count = t[T_PHASE], t[T_COUNT]
@@ -211,7 +213,7 @@ def advance(s, ram, rom, prop, log, screen, g, mt, mt_system, mt_noops, e, t, o)
         elif phase == LEAD:
             if count < START_LEN[game]:
                 return True
-            after_lead(mt_noops, t, o)
+            after_lead(rngs.noops, t, o)
         elif phase == NOOPS:
             if t[T_NOOPS] > 0:
                 return True
@@ -225,7 +227,7 @@ def advance(s, ram, rom, prop, log, screen, g, mt, mt_system, mt_noops, e, t, o)
         elif phase == BEGIN:
             s[S_EPISODE_FRAMES] = 0
             centre_paddles(s, prop)
-            reset(s, ram, rom, prop, log, screen, mt_system)
+            reset(s, ram, rom, prop, log, screen, rngs.machine)
             enter(t, BOOT)
         elif phase == NOOPS_BEFORE_MODE:
             if count < MODE[game, M_PRE_NOOPS]:
@@ -343,15 +345,15 @@ def sliced(t, drawn):
 
 
 @compiled
-def play_or_start(
-    s, ram, rom, dec, prop, log, screen, spare, g, mt, mt_system, mt_noops, e, t, o, sticky, action, strength
-):
+def play_or_start(console, setup, rngs, t, action, strength):
     """`agent_step.play`, or for a console between two games as many frames of a start. Returns what `play` returns.
 
     A start is complete when the phase is PLAYING again. The consoles of a warp run a frame together only if they reach
     it by the same call, so there is one. The phase is read again after it: a compiler that knew it to be the same would
     make two loops of this one, one after the other.
     """
+    s, ram, log, screen, spare, g, mt, e = console
+    rom, dec, prop, _, o, sticky = setup
     game, pool, limit = int64(o[O_GAME]), o[O_POOL], threshold(sticky)
     starts = t[T_PHASE] != PLAYING
     if not starts:
@@ -373,7 +375,7 @@ def play_or_start(
             blind = int64(1 if t[T_SELECT] > 0 else 0)
             drawn = sliced(t, int64(s[S_DRAW]))
         else:
-            if not advance(s, ram, rom, prop, log, screen, g, mt, mt_system, mt_noops, e, t, o) or left == 0:
+            if not advance(console, setup, rngs, t) or left == 0:
                 break
             pressed, down, drawn, blind = before_frame(s, ram, prop, g, mt, t, o, limit)
             plays = pressed >= 0

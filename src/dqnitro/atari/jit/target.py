@@ -182,7 +182,7 @@ carray: Any = numba.carray  # type: ignore[attr-defined]
 def _call_program_typed(
     typing_context: Any, at: Any, table: Any, s: Any, ram: Any, rom: Any, prop: Any, log: Any, screen: Any
 ) -> Any:
-    """Call the machine code at an address: a translated program, with the arguments of `translate/instructions.py`."""
+    """Call the machine code at an address: a translated program, with the arguments of `translate/translator.py`."""
 
     def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(cgutils.intp_t, [cgutils.intp_t] * 7)

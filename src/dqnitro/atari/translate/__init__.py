@@ -1,11 +1,21 @@
 """Games as machine code: a ROM is a fixed program, so it is translated once instead of being interpreted for ever.
 
 What is translated. `trace.py` plays a few seconds and notes where indirect jumps lead; `discover.py` follows the code
-from there, over all banks and kinds of cartridges; `instructions.py` writes one LLVM function of all blocks, and
+from there, over all banks and kinds of cartridges; `translator.py` writes one LLVM function of all blocks, and
 `program.py` compiles it, keeps it in a file and hands its address to consoles (`P_PROGRAM`). Its source are the words
 of `chips/cpu_predecode.py`, so the translation decides nothing that the interpreter decides otherwise: operands, chip
 selects, cycles and the bank are folded in, branches and calls are direct jumps, and RTS, RTI and JMP () go through a
 table of entries.
+
+The translator is built in layers, each a class that adds to those below it:
+
+    translator.py                                   blocks and the whole function
+    loads_and_stores.py   branches_and_stack.py     one method for each family of instructions (`handlers.py`)
+    tia_and_riot.py                                 registers of the chips, the log, the timer
+    arithmetic.py                                   operations and flags
+    addressing.py                                   RAM, ROM, addressing modes
+    control_flow.py                                 jumps, entries, bailing out, cycles
+    writer.py, functions.py                         LLVM IR as text; functions that programs call
 
 How it fits in. A program works on the interpreter's state, RAM and TIA log. Its registers live in the machine's own
 while it runs, and they are the interpreter's before every instruction that it leaves to others. `chips/cpu_run.py`

@@ -33,8 +33,8 @@ from ..jit import code_cache
 from ..jit.parallel_compile import locked
 from ..jit.target import TRANSLATES, stamp, unit_address
 from .discover import MOST_INSTRUCTIONS, Code, discover
-from .instructions import Translator
 from .trace import entries as traced
+from .translator import Translator
 
 HOT_FRAMES = 25_000  # of an environment: some 0.7 s of one core
 SETTING = os.environ.get("DQNITRO_TRANSLATE", "1")

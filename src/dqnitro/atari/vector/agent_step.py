@@ -10,6 +10,8 @@ So the grey picture of the last step is kept (`raw`, `source`), at the price of 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy import int64
 
@@ -41,6 +43,37 @@ R_REWARD, R_LIVES, R_FRAMES, R_EPISODE_FRAMES, R_SIZE = range(5)
 WHOLE, STALE, AGAIN = range(3)
 
 
+class ConsoleArrays(NamedTuple):
+    """One console's own arrays: its share of `arrays.Memory`, and where it draws."""
+
+    state: np.ndarray
+    ram: np.ndarray
+    log: np.ndarray
+    screen: np.ndarray  # its two buffers
+    spare: np.ndarray  # a third one, for a frame that is shown before it is finished
+    rules: np.ndarray
+    rng_actions: np.ndarray
+    episode: np.ndarray
+
+
+class Setup(NamedTuple):
+    """What the consoles of an environment play, and how: fields of `arrays.Shared`."""
+
+    rom: np.ndarray
+    program: np.ndarray
+    prop: np.ndarray
+    ntsc: np.ndarray
+    options: np.ndarray
+    sticky: float
+
+
+class Generators(NamedTuple):
+    """What the start of a game draws from, beside the generator for sticky actions."""
+
+    machine: np.ndarray
+    noops: np.ndarray
+
+
 @spliced
 def show(p, luts, first, second, raw, source, scratch, frame, channels):
     """Two screens, pooled and resized, into a frame of the stack."""
@@ -66,29 +99,33 @@ def show_stale(p, luts, screen, raw, source, frame, channels):
 
 
 @compiled
-def start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed):
+def start(console, setup, rngs, seed):
     """Start a game. A seed switches power off and on first."""
+    s, ram, log, screen, _, g, mt, _ = console
+    rom, dec, prop, ntsc, o, sticky = setup
     game = o[O_GAME]
     if seed >= 0:
         mt_seed(mt, seed)
-        mt_seed(mt_noops, seed)
-        power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system)
-        start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
-    start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+        mt_seed(rngs.noops, seed)
+        power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, rngs.machine)
+        start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, rngs.machine, sticky)
+    start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, rngs.machine, sticky)
 
 
 @compiled
-def get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e, o, sticky):
+def get_ready(console, setup, rngs):
     """After the start: press FIRE where it is an action, wait some frames; then it is the agent's turn."""
+    s, ram, log, screen, _, g, mt, e = console
+    rom, dec, prop, _, o, sticky = setup
     game, always = o[O_GAME], prop[P_ALWAYS_DRAW]
-    noops = mt_below(mt_noops, o[O_NOOPS]) if o[O_NOOPS] > 0 else 0
+    noops = mt_below(rngs.noops, o[O_NOOPS]) if o[O_NOOPS] > 0 else 0
     if o[O_FIRE]:
         noops -= 1
         act(s, ram, rom, dec, prop, log, screen, game, g, mt, int64(FIRE), sticky, 1 if noops <= 0 else always)
     for k in range(noops):
         act(s, ram, rom, dec, prop, log, screen, game, g, mt, int64(NOOP), sticky, 1 if k == noops - 1 else always)
         if g[G_TERMINAL]:
-            start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky)
+            start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, rngs.machine, sticky)
     e[E_RESET], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
 
 
@@ -111,12 +148,14 @@ def stack_into(frames, slot, out):
 
 
 @compiled
-def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action, strength):
+def play(console, setup, action, strength):
     """The frames of one step, without its picture. Returns reward, terminated, truncated, view, other.
 
     `view` says what the step's picture is made of (`WHOLE`, `STALE`, `AGAIN`); `other` is the screen that is pooled
     with the last one: 0 or 1, a buffer of the console; 2, `spare`.
     """
+    s, ram, log, screen, spare, g, mt, e = console
+    rom, dec, prop, _, o, sticky = setup
     game, pool = o[O_GAME], o[O_POOL]
     s[S_PADDLE_WANT] = int64(PADDLE_STEP * abs(strength))
     game_over, lost, in_last_frame, whole = False, False, False, False
@@ -152,7 +191,7 @@ def play(s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action
 
 
 @compiled
-def begin(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, e, o, sticky, seed):
+def begin(console, setup, rngs, seed):
     """A new game, ready for its first step."""
-    start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_system, mt_noops, o, sticky, seed)
-    get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_system, mt_noops, e, o, sticky)
+    start(console, setup, rngs, seed)
+    get_ready(console, setup, rngs)

@@ -24,6 +24,9 @@ from .agent_step import (
     STALE,
     STEP,
     WHOLE,
+    ConsoleArrays,
+    Generators,
+    Setup,
     get_ready,
     play,
     show,
@@ -43,20 +46,14 @@ def serve(b, tasks, memory, shared, scratch):
     own. The third screen is for a frame that is shown before it is finished.
     """
     m, command, seed = tasks.ids[b], tasks.commands[b], tasks.seeds[b]
-    rom, dec, prop, ntsc, o, sticky = (
-        shared.rom,
-        shared.program,
-        shared.prop,
-        shared.ntsc,
-        shared.options,
-        shared.sticky,
-    )
-    p, luts, log = shared.plan, shared.luts, scratch.log
+    setup = Setup(shared.rom, shared.program, shared.prop, shared.ntsc, shared.options, shared.sticky)
+    p, luts, o = shared.plan, shared.luts, shared.options
     channels, stack = o[O_CHANNELS], o[O_STACK]
     s, ram, g, e = memory.state[m], memory.ram[m], memory.rules[m], memory.episode[m]
     mt, frames = memory.rng_actions[m], memory.frames[m]
     screen, spare, keeps = scratch.screens[:2], scratch.screens[2], len(memory.kept) > 0
     raw, source = scratch.raw if keeps else memory.raw[m], scratch.source if keeps else memory.source[m]
+    console = ConsoleArrays(s, ram, scratch.log, screen, spare, g, mt, e)
     reward, terminated, truncated = 0, False, False
     if command == STEP and e[E_RESET]:
         command = RESET
@@ -65,9 +62,7 @@ def serve(b, tasks, memory, shared, scratch):
             # all of them: a frame that is left unfinished in this step shows what its buffer held before
             unpack(memory.where[m], memory.rows[m], screen)
         action = shared.action_set[tasks.actions[b]]
-        reward, terminated, truncated, view, other = play(
-            s, ram, rom, dec, prop, log, screen, spare, g, mt, e, o, sticky, action, tasks.strengths[b]
-        )
+        reward, terminated, truncated, view, other = play(console, setup, action, tasks.strengths[b])
         before = e[E_SLOT]
         slot = (before + 1) % stack
         e[E_SLOT] = slot
@@ -89,23 +84,25 @@ def serve(b, tasks, memory, shared, scratch):
             command = RESET
     if command in (RESET, SEEDED_RESET):
         seed = seed if command == SEEDED_RESET else -1
-        mt_machine = scratch.generators[0] if keeps else memory.rng_machine[m]
-        mt_noops = scratch.generators[1] if keeps else memory.rng_noops[m]
+        rngs = Generators(
+            scratch.generators[0] if keeps else memory.rng_machine[m],
+            scratch.generators[1] if keeps else memory.rng_noops[m],
+        )
         if keeps:
-            take_generators(memory.kept[m], seed, mt_machine, mt_noops)
-        console = Whole(s, ram, g, mt_machine, screen)
-        if seed < 0 or not start_from(shared.start, console, seed, mt, mt_noops):
-            start(s, ram, rom, dec, prop, ntsc, log, screen, g, mt, mt_machine, mt_noops, o, sticky, seed)
+            take_generators(memory.kept[m], seed, rngs.machine, rngs.noops)
+        whole = Whole(s, ram, g, rngs.machine, screen)
+        if seed < 0 or not start_from(shared.start, whole, seed, mt, rngs.noops):
+            start(console, setup, rngs, seed)
             if seed >= 0:
-                keep_start(shared.start, console, mt)
-        get_ready(s, ram, rom, dec, prop, log, screen, g, mt, mt_machine, mt_noops, e, o, sticky)
+                keep_start(shared.start, whole, mt)
+        get_ready(console, setup, rngs)
         for k in range(stack - 1):
             for x in range(o[O_FRAME_BYTES]):
                 frames[k, x] = uint8(0)
         now = screen[s[S_BUFFER]]
         show(p, luts, now, now, raw, source, scratch.resize, frames[stack - 1], channels)
         if keeps:
-            keep_generators(memory.kept[m], mt_machine, mt_noops)
+            keep_generators(memory.kept[m], rngs.machine, rngs.noops)
             memory.kept[m, K_NOW], memory.kept[m, K_OTHER] = s[S_BUFFER], s[S_BUFFER]
     if keeps and command != LOOK:
         pack(scratch.screens, memory.kept[m], memory.where[m], memory.rows[m])
