@@ -14,6 +14,7 @@ LAYERS = [
     "atari errors process_setup",
     "own",
     "common config heads",
+    "storage",
     "clock cluster distributed dqn envs protocol published",
     "agents reference replay requirements store video",
     "learn report",

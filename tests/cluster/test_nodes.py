@@ -13,6 +13,7 @@ from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.requirements import cannot_play
 from dqnitro.seeds.allocation import PROCESS_BYTES, least_need
+from dqnitro.storage.by_url import storage_at
 
 GIB = 1 << 30
 BIG, SMALL, GPUS = (
@@ -76,13 +77,13 @@ class FakeRay:
 
 def asked(answer, shared=None):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
-    check_nodes(types.SimpleNamespace(ray=FakeRay(answer)), [BIG], shared)
+    return check_nodes(types.SimpleNamespace(ray=FakeRay(answer)), [BIG], shared)
 
 
 def test_a_node_like_this_one_passes(tmp_path):
     (tmp_path / "seeds.json").write_text("{}")
-    asked(lambda f, path: f(path), tmp_path / "seeds.json")
-    asked(lambda f, path: f(path))
+    assert asked(lambda f, path: f(path), tmp_path / "seeds.json") == []
+    assert asked(lambda f, path: f(path)) == []
 
 
 BAD = {
@@ -93,10 +94,33 @@ BAD = {
     ),
     "other DQNitro": (lambda f, path: (versions() | {"DQNitro": "9"}, None, True), "node big has DQNitro 9, here it"),
     "no answer": (lambda f, path: TimeoutError(), "node big does not answer (TimeoutError)"),
-    "no storage": (lambda f, path: f("/nowhere/seeds.json"), "node big does not see"),
-    "other storage": (lambda f, path: (*f(path)[:1], "0" * 64, True), "node big does not see"),
-    "no rights": (lambda f, path: (*f(path)[:2], False), "node big cannot write to"),
 }
+BLIND = {
+    "no storage": lambda f, path: f("/nowhere/seeds.json"),
+    "other storage": lambda f, path: (*f(path)[:1], "0" * 64, True),
+    "no rights": lambda f, path: (*f(path)[:2], False),
+}
+
+
+@pytest.mark.parametrize("name", BLIND)
+def test_a_node_that_does_not_share_the_folder_is_named(name, tmp_path):
+    (tmp_path / "seeds.json").write_text("{}")
+    assert asked(BLIND[name], tmp_path / "seeds.json") == [BIG]
+
+
+def test_a_node_that_cannot_use_a_url_says_why(tmp_path, monkeypatch):
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
+    cluster = types.SimpleNamespace(ray=FakeRay(lambda f, about: f(about)))
+
+    def why(url, data=b"{}"):
+        return nodes.without_storage(cluster, [BIG], url, "seeds.json", data).get("big", "")
+
+    url = f"local://{tmp_path}/there"
+    assert "does not see the files" in why(url)
+    storage_at(url).write("seeds.json", [b"{}"])
+    assert why(url) == "" and why(url, b"other") == "it has other files there"
+    assert [p.name for p in (tmp_path / "there").iterdir()] == ["seeds.json"], "the probe is gone"
+    assert "Protocol not known" in why("nothing://x")
 
 
 @pytest.mark.parametrize("name", BAD)

@@ -7,7 +7,7 @@ import types
 import pytest
 
 from dqnitro.cluster.nodes import Need
-from dqnitro.cluster.team import LOST, RayTeam, order_of
+from dqnitro.cluster.team import LOST, Ended, RayTeam, order_of
 
 
 class FakeRay:
@@ -42,7 +42,9 @@ class FakeRay:
     def get(self, ref):
         if ref is None:
             raise self.RayActorError
-        return ref
+        if isinstance(ref, Exception):
+            raise ref
+        return Ended(ref) if isinstance(ref, int) else ref
 
     def kill(self, actor):
         self.ended += 1
@@ -88,3 +90,15 @@ def test_what_was_told_to_stop_does_not_start_again(code):
     team.poll()
     team.stop(signal.SIGTERM)
     assert followed(team) == {1: 143} and team.over and len(ray.started) == 1
+
+
+def test_a_node_that_cannot_even_start_a_run_is_one_of_three_losses():
+    team, ray, said = team_of([FakeRay.RayError("Traceback\n  line\nFileNotFoundError: /shared/s1.log")] * 10)
+    assert followed(team) == {1: -signal.SIGKILL} and len(ray.started) == LOST + 1
+    assert "node somewhere cannot run it (FileNotFoundError: /shared/s1.log)" in said[0]
+    assert team.members[1].why.endswith("/shared/s1.log)")
+
+
+def test_a_storage_that_fails_for_long_ends_its_run_with_the_reason():
+    team, ray, said = team_of([Ended(2, "s3://x cannot be used")])
+    assert followed(team) == {1: 2} and team.members[1].why == "s3://x cannot be used" and not said

@@ -12,7 +12,7 @@ from typing import Any
 from dqnitro.cli.terminal import tables as t
 from dqnitro.cli.terminal.flags import Parser, note
 from dqnitro.cli.terminal.following import follow
-from dqnitro.cli.terminal.launching import Job, add_on_flag, place
+from dqnitro.cli.terminal.launching import Job, add_on_flag, place, state_folder
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.launcher import last_words
 
@@ -70,7 +70,7 @@ def _on_nodes(args: argparse.Namespace, argv: list[str]) -> dict[str, Any]:
     from dqnitro.seeds.allocation import PROCESS_BYTES
     from dqnitro.session import EXIT_CODES
 
-    state = pathlib.Path(args.state) if args.state else default_path("ablate", args.game, pathlib.Path("ablate")).parent
+    state = state_folder(args.state) or default_path("ablate", args.game, pathlib.Path("ablate")).parent
     request = state / "ablate.json"
     with place(args.on) as here:
         assert here.cluster is not None
@@ -82,7 +82,7 @@ def _on_nodes(args: argparse.Namespace, argv: list[str]) -> dict[str, Any]:
         parts = [(state / f"part-{i + 1}.json").resolve() for i in range(n)]
         common = [*without(argv, ("--on", "--out", "--rounds", "--state"), ("--json",)), "--rounds", str(rounds)]
         jobs = {
-            i: Job(partial(command, common, part), part.with_suffix(".log"), state, f"part {i + 1}")
+            i: Job(partial(command, common, part), part.with_suffix(".log"), state, f"part {i + 1}", part)
             for i, part in enumerate(parts)
         }
         for part in parts:

@@ -15,7 +15,7 @@ from dqnitro.cli.terminal import launching
 from dqnitro.cli.terminal import tables as t
 from dqnitro.cli.terminal.flags import Parser, add_config_flags, amount, config_changes, count, note
 from dqnitro.cli.terminal.following import follow
-from dqnitro.cli.terminal.launching import Place, add_on_flag, place
+from dqnitro.cli.terminal.launching import Place, add_on_flag, place, state_folder
 from dqnitro.cli.terminal.live import LOG_EVERY_S, Block
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.protocol import NAMED
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
         changes, args.fresh_games, args.fresh_envs,
     )  # fmt: skip
     name = args.games.replace(",", "-")
-    path = pathlib.Path(args.state) if args.state else default_state(asked, name if len(name) < 60 else "games")
+    path = state_folder(args.state) or default_state(asked, name if len(name) < 60 else "games")
     with place(args.on) as here:
         folders, mine = open_folder(path, asked, args.at_once, here.share)
         todo = jobs_of(folders, asked.seeds, asked.fresh_games)

@@ -20,15 +20,18 @@ from dqnitro.cli.terminal.live import LOG_EVERY_S, Block, json_line
 from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.errors import ConfigError
-from dqnitro.seeds.folder import SeedsFolder, seed_range
+from dqnitro.seeds.folder import FILE, SeedsFolder, seed_range
 from dqnitro.seeds.launcher import last_words
 from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
+from dqnitro.storage.by_url import is_url
+from dqnitro.storage.home import Home, home_at
 
 if TYPE_CHECKING:
     from dqnitro.cli.terminal.launching import AnyTeam
     from dqnitro.config import Config
 
 SHOW_EVERY_S = 1.0
+TOP = (FILE, "summary.json", "page.html")  # of the whole folder
 STATES = {
     "solved": "solved", "steps": "at --steps", "minutes": "at --minutes", "stopped": "stopped", "diverged": "diverged",
     "crashed": "crashed", "failed": "failed", "waiting": "waiting", "running": "running",
@@ -43,17 +46,37 @@ def train_seeds(args: argparse.Namespace) -> int:
             "--seeds cannot be used with --runner cluster: each seed would want the cluster for itself",
             "leave out --runner cluster; --on CLUSTER runs whole seeds on its nodes",
         )
+    url = next((text for text in (args.run_dir, args.resume) if text and is_url(text)), None)
+    if url and args.on is None:
+        raise ConfigError(f"{url}: only runs on a cluster are stored at a URL", "add --on ray, or give a folder")
+    with home_at(url, FILE, bool(args.resume)) as home:
+        try:
+            folder, team, stopped, wall_s = _trained(args, plan, home)
+            return _finish(folder, team, stopped, wall_s, args, home)
+        finally:
+            home.keep(TOP)
+
+
+def _trained(
+    args: argparse.Namespace, plan: tuple[Config, Sequence[str]] | None, home: Home
+) -> tuple[SeedsFolder, AnyTeam, str | None, float]:
+    """Run the seeds that are not done; returns the signal that stopped them, if any, and the seconds it took."""
     with place(args.on) as here:
-        folder, more_minutes = _resumed(args) if plan is None else (_created(args, *plan, here), False)
+        folder, more_minutes = _resumed(args, home) if plan is None else (_created(args, *plan, here, home), False)
+        home.keep([FILE])
         todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
         options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
         # A seed that a cluster lost resumes within the command that named its environment.
         options += ["--trust"] if args.trust or plan is not None else []
-        team = _team(here, folder, todo, options, more_minutes)
-        with Block(args.quiet) as block:
+        team = _team(here, folder, todo, options, more_minutes, home)
+        with home.followed(_tops(folder)), Block(args.quiet) as block:
             show = Display(block, LOG_EVERY_S if args.log_every is None else args.log_every, args.json_lines)
-            stopped, wall_s = _follow(team, folder, show)
-    return _finish(folder, team, stopped, wall_s, args)
+            return folder, team, *_follow(team, folder, show)
+
+
+def _tops(folder: SeedsFolder) -> list[str]:
+    """The runs of a folder and their logs, as names in it."""
+    return [path.name for s in folder.seeds for path in (folder.run_dir(s), folder.log(s))]
 
 
 @dataclass
@@ -86,10 +109,11 @@ class Display:
                 note(log_line(folder, team, now - self.begun))
 
 
-def _team(here: Place, folder: SeedsFolder, todo: Sequence[int], options: Sequence[str], more_minutes: bool) -> AnyTeam:
+def _team(
+    here: Place, folder: SeedsFolder, todo: Sequence[int], options: Sequence[str], more_minutes: bool, home: Home
+) -> AnyTeam:
     """The processes of these seeds. A new folder goes if no node can take them."""
     from dqnitro.seeds.allocation import least_need
-    from dqnitro.seeds.folder import FILE
 
     def command(seed: int) -> list[str]:
         minutes = folder.config.max_minutes if more_minutes else folder.minutes_left(seed)
@@ -98,30 +122,31 @@ def _team(here: Place, folder: SeedsFolder, todo: Sequence[int], options: Sequen
     jobs = {s: Job(partial(command, s), folder.log(s), folder.run_dir(s), f"seed {s}") for s in todo}
     try:
         need = None if here.cluster is None else least_need(folder.config)
-        return here.team(jobs, folder.at_once, folder.config.torch_threads, need, folder.path / FILE, folder.config)
+        threads, request = folder.config.torch_threads, folder.path / FILE
+        return here.team(jobs, folder.at_once, threads, need, request, folder.config, home)
     except BaseException:
         folder.discard_if_empty()
         raise
 
 
-def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], here: Place) -> SeedsFolder:
+def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], here: Place, home: Home) -> SeedsFolder:
     seeds = seed_range(config.seed, args.seeds)
     from dqnitro.store.run_folder import new_run_dir
 
     mine = here.share(config, len(seeds), args.at_once or 0)
     config = config.replace(torch_threads=mine.torch_threads, env_threads=mine.env_threads)
     root, label = pathlib.Path("runs"), f"s{seeds[0]}-{seeds[-1]}"
-    path = pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, root, label)
+    path = home.path or (pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, root, label))
     folder = SeedsFolder.create(path, config, seeds, args.recipe, rungs, mine.at_once)
     note(
         f"{config.env_id}, recipe {args.recipe}, seeds {seeds[0]} to {seeds[-1]}, {mine.at_once} in parallel "
         f"({mine.why}), "
-        f"each with {mine.torch_threads} torch and {mine.env_threads} console threads -> {path}"
+        f"each with {mine.torch_threads} torch and {mine.env_threads} console threads -> {home.url or path}"
     )
     return folder
 
 
-def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
+def _resumed(args: argparse.Namespace, home: Home) -> tuple[SeedsFolder, bool]:
     """The folder, and whether `--minutes` was given: then the time counts from the resume."""
     if args.seeds is not None:
         raise ConfigError(
@@ -130,14 +155,15 @@ def _resumed(args: argparse.Namespace) -> tuple[SeedsFolder, bool]:
     from dqnitro.envs.names import check_trust
     from dqnitro.store.run_folder import RunFolder
 
-    path, changes = pathlib.Path(args.resume), config_changes(args)
+    path, changes = home.path or pathlib.Path(args.resume), config_changes(args)
     owner = RunFolder(path)
     owner.lock()  # fails before anything is read if another process has it; `_follow` takes it for good
     owner.unlock()
     folder = SeedsFolder.read(path)
+    home.fetch(_tops(folder))
     check_trust(folder.config, args.trust)
     folder = folder.changed(changes, min(args.at_once or folder.at_once, len(folder.seeds)))
-    note(f"{folder.config.env_id}: resuming {path}, {len(folder.seeds)} seeds")
+    note(f"{folder.config.env_id}: resuming {args.resume}, {len(folder.seeds)} seeds")
     return folder, "max_minutes" in changes
 
 
@@ -157,7 +183,8 @@ def _follow(team: AnyTeam, folder: SeedsFolder, show: Display) -> tuple[str | No
 def _facts(folder: SeedsFolder, team: AnyTeam, seed: int) -> dict[str, Any]:
     member = team.members.get(seed)
     code = member.code if member else None
-    why = last_words(folder.log(seed)).removeprefix(f"dqnitro {one_seed.NAME}: ") if code else ""
+    told = getattr(member, "why", "") or last_words(folder.log(seed))
+    why = told.removeprefix(f"dqnitro {one_seed.NAME}: ") if code else ""
     found = seed_facts(folder, seed, code, why)
     if found["state"] in ("solved", "steps", "minutes", "stopped", "waiting"):
         found["why"] = None  # its last line is not an error
@@ -212,7 +239,9 @@ def _line(r: Mapping[str, Any]) -> str:
     return "  ".join(parts).rstrip()
 
 
-def _finish(folder: SeedsFolder, team: AnyTeam, stopped: str | None, wall_s: float, args: argparse.Namespace) -> int:
+def _finish(
+    folder: SeedsFolder, team: AnyTeam, stopped: str | None, wall_s: float, args: argparse.Namespace, home: Home
+) -> int:
     from dqnitro.session import EXIT_CODES
     from dqnitro.store.run_folder import RunFolder
 
@@ -222,9 +251,10 @@ def _finish(folder: SeedsFolder, team: AnyTeam, stopped: str | None, wall_s: flo
         # No seed could start, all for the same reason: report it as a single run would.
         print(f"dqnitro train: {failed[0]['why']}", file=sys.stderr)
         return _code(failed)
-    facts = all_facts(folder, runs) | {"ended": stopped or ("failed" if failed else "done"), "whole_wall_s": wall_s}
+    ended = stopped or ("failed" if failed else "done")
+    facts = home.named(all_facts(folder, runs) | {"ended": ended, "whole_wall_s": wall_s})
     RunFolder(folder.path).write_summary("stopped" if stopped else facts["ended"], **facts)
-    page = _page(folder)
+    page = home.named(_page(folder))
     if args.json_lines:
         print(json_line("result", **facts, page=page), flush=True)
     elif args.json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dqnitro.cli import one_seed
 from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes, count, note
 from dqnitro.cli.terminal.following import follow
-from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place
+from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place, state_folder
 from dqnitro.cli.terminal.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
 from dqnitro.common.files import check_writable
 from dqnitro.errors import ConfigError
@@ -150,7 +150,7 @@ def _with_folders(asked: Asked, args: argparse.Namespace) -> dict[str, Any]:
     from dqnitro.lab.sweep_runs import FILE, default_state, jobs_of, open_folders, read_runs
     from dqnitro.seeds.allocation import least_need
 
-    state = pathlib.Path(args.state) if args.state else default_state(asked)
+    state = state_folder(args.state) or default_state(asked)
     with place(args.on) as here:
         folders, skipped, mine = open_folders(state, asked, here.share, args.at_once)
         todo = jobs_of(asked, folders)

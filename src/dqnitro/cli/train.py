@@ -20,6 +20,7 @@ from dqnitro.cli.terminal.wording import duration, evaluation_text, fresh_text
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import MOST_SEEDS, is_seeds
+from dqnitro.storage.by_url import is_url, plain_path
 
 DESCRIPTION = """\
 Train an agent until it is solved, a limit is reached, or Ctrl-C (which saves first).
@@ -57,7 +58,10 @@ def make_parser() -> Parser:
     p.add_argument(
         "--trust", action="store_true", help="with --resume: import the module of the run's environment (module:Id)"
     )
-    p.add_argument("--run-dir", metavar="DIR", help="where the run is stored (default: runs/GAME-RECIPE-...)")
+    p.add_argument(
+        "--run-dir", metavar="DIR",
+        help="where the run is stored (default: runs/GAME-RECIPE-...); with --seeds and --on also a URL: s3://...",
+    )  # fmt: skip
     p.add_argument(
         "--seeds",
         type=count(1, MOST_SEEDS),
@@ -106,15 +110,18 @@ def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     if args.json and args.json_lines:
         raise ConfigError("--json and --json-lines were both given", "--json-lines ends with the result, too")
+    args.run_dir, args.resume = (text and plain_path(text) for text in (args.run_dir, args.resume))
     if args.resume:
         check_resume(args)
     args.recipe = args.recipe or "auto"
     if (code := _as_ranks(args, argv)) is not None:
         return code
-    if args.seeds is not None or (args.resume and is_seeds(pathlib.Path(args.resume))):
+    if args.seeds is not None or (args.resume and (is_url(args.resume) or is_seeds(pathlib.Path(args.resume)))):
         from dqnitro.cli.seeds import train_seeds
 
         return train_seeds(args)
+    if args.run_dir and is_url(args.run_dir):
+        raise ConfigError(f"--run-dir {args.run_dir} needs --seeds and --on", "`--seeds 1 --on ray` is one run")
     if args.on is not None:
         from dqnitro.cluster.connect import ADDRESS, check_address
 

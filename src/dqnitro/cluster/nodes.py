@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import pathlib
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -97,8 +98,10 @@ def versions() -> dict[str, str]:
     return found | {name: importlib.metadata.version(name) for name in SAME}
 
 
-def check_nodes(cluster: Cluster, nodes: Sequence[Node], shared: pathlib.Path | None = None) -> None:
-    """Ask every node for its versions, and whether it sees the file `shared` as it is here."""
+def check_nodes(cluster: Cluster, nodes: Sequence[Node], shared: pathlib.Path | None = None) -> list[Node]:
+    """Ask every node for its versions; returns those that do not see the file `shared` as it is here, or may not write
+    beside it.
+    """
 
     def probe(path: str | None) -> tuple[Any, str | None, bool]:
         """Travels by value, so that a node without DQNitro can answer too."""
@@ -120,16 +123,38 @@ def check_nodes(cluster: Cluster, nodes: Sequence[Node], shared: pathlib.Path | 
             return found, None, False
         return found, hashlib.sha256(data).hexdigest(), os.access(os.path.dirname(path), os.W_OK)
 
-    path = str(shared.resolve()) if shared else None
+    path, blind = str(shared.resolve()) if shared else None, []
     here, digest = versions(), hashlib.sha256(shared.read_bytes()).hexdigest() if shared else None
     for node, (theirs, seen, writable) in _each(cluster, nodes, probe, path):
         _same_versions(node, here, theirs)
         if path is not None and (seen != digest or not writable):
-            what = "cannot write to" if seen == digest else "does not see"
-            raise ConfigError(
-                f"node {node.name} {what} {pathlib.Path(path).parent}",
-                "give a folder on storage that all nodes mount at the same place with --run-dir",
-            )
+            blind.append(node)
+    return blind
+
+
+def without_storage(cluster: Cluster, nodes: Sequence[Node], url: str, name: str, data: bytes) -> dict[str, str]:
+    """Names of the nodes that cannot read and write at a URL, and why; there is a file of this name with this data."""
+    return {node.name: why for node, why in _each(cluster, nodes, _cannot_store, (url, name, data)) if why}
+
+
+def _cannot_store(about: tuple[str, str, bytes]) -> str:
+    from dqnitro.errors import UserError
+    from dqnitro.storage.base import whole
+    from dqnitro.storage.by_url import storage_at
+
+    url, name, data = about
+    probe = f"probe-{uuid.uuid4().hex}"
+    try:
+        storage = storage_at(url)
+        if b"".join(whole(storage, name)) != data:
+            return "it has other files there"
+        storage.write(probe, [b"may be deleted"])
+        storage.delete([probe])
+    except FileNotFoundError:
+        return "it does not see the files there"
+    except UserError as e:
+        return str(e).partition("; hint: ")[0]
+    return ""
 
 
 def check_work(cluster: Cluster, nodes: Sequence[Node], why_not: Callable[[Any], str | None], work: Any) -> None:

@@ -2,7 +2,8 @@
 
 A Ray actor on that node starts the process, waits for it and passes signals on. The process saves and ends when its
 standard input closes, which happens when the actor is gone, however it went. A run whose actor or process was lost is
-started again wherever there is room and resumes from the last checkpoint of its folder.
+started again wherever there is room and resumes from the last checkpoint of its folder. A node that does not see that
+folder has a copy of it, and its actor brings what is new to a storage or, by messages, to the command (`storage/`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +23,14 @@ from typing import Any, NamedTuple
 
 from dqnitro.cluster.connect import Cluster
 from dqnitro.cluster.nodes import Need
+from dqnitro.errors import UserError
+from dqnitro.storage.away import Away, Courier, scratch_folder
+from dqnitro.storage.by_url import storage_at
+from dqnitro.storage.mailbox import Answer, Mailbox, MailboxStorage, Request, Served, serve
+from dqnitro.storage.mirror import Superseded
 
 PATIENCE_S = 60.0  # for saving, before what was told to stop is killed
+TRAVEL_S = 600.0  # the same where what was saved has to travel
 LOCK_S = 300.0  # for a lost process of the same run, which may not know yet that its node is cut off
 LOOK_S = 0.25
 STOPPED = (129, 130, 143)  # exit codes of a run that a signal stopped, after it had saved
@@ -36,6 +44,21 @@ class Order(NamedTuple):
     log: str
     folder: str  # of the run: its lock is waited for
     environment: dict[str, str]
+    away: Away | None = None  # of a folder that the node does not see
+
+    def moved(self, scratch: pathlib.Path) -> Order:
+        """The same work in a scratch folder."""
+        assert self.away is not None
+        at = self.away.moved
+        arguments = tuple(at(word, scratch) for word in self.arguments)
+        return Order(arguments, at(self.log, scratch), at(self.folder, scratch), self.environment)
+
+
+class Ended(NamedTuple):
+    """How a process ended."""
+
+    code: int
+    why: str = ""  # where that does not stand in its log
 
 
 class RunHost:
@@ -44,20 +67,61 @@ class RunHost:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._told = 0  # the signal that came before there was a process
+        self._mailbox = Mailbox()
 
     def node(self) -> str:
         """Where it is; answered as soon as Ray has placed the actor."""
         return platform.node()
 
-    def run(self, order: Order) -> int:
-        """The exit code of the process."""
+    def exchange(self, answer: Answer | None) -> Request | None:
+        """Called by the command again and again where files travel by messages."""
+        return self._mailbox.exchange(answer)
+
+    def run(self, order: Order) -> Ended:
+        """The process from start to end."""
+        if order.away is None:
+            return Ended(self._train(order))
+        try:
+            with scratch_folder() as scratch:
+                url = order.away.url
+                storage = storage_at(url) if url else MailboxStorage(self._mailbox.call)
+                courier = Courier(order.away, storage, scratch)
+                courier.begin()
+                return Ended(self._train(order.moved(scratch), courier))
+        except Superseded:
+            return Ended(-signal.SIGKILL)  # nobody waits for this answer
+        except UserError as e:
+            return Ended(e.exit_code, str(e))
+
+    def _train(self, order: Order, courier: Courier | None = None) -> int:
         from dqnitro.common.files import is_locked
 
         node, end = os.getppid(), time.monotonic() + LOCK_S
         while is_locked(pathlib.Path(order.folder)) and time.monotonic() < end and not self._told:
             time.sleep(LOOK_S)  # a lost process of this run is still saving
-        if self._told:
-            return 128 + self._told
+        code = 128 + self._told if self._told else self._follow(self._start(order), node, courier)
+        if courier is not None:
+            courier.end()
+        return code
+
+    def _follow(self, process: subprocess.Popen[bytes], node: int, courier: Courier | None) -> int:
+        try:
+            while (code := process.poll()) is None and os.getppid() == node:
+                time.sleep(LOOK_S)
+                if courier is not None:
+                    courier.look()
+        except BaseException:  # what it computes cannot be stored, or is not wanted
+            self._end(process)
+            raise
+        if code is None:
+            # The node is dead. Ray would let this call come to its end first, with a process that nobody knows of.
+            self._end(process)
+            if courier is not None:
+                courier.end_alone()
+            os._exit(1)
+        return code
+
+    def _start(self, order: Order) -> subprocess.Popen[bytes]:
         # Ray blocks Ctrl-C in its workers, and a child inherits that from the thread that starts it.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
         source = str(pathlib.Path(__file__).parents[2])
@@ -69,15 +133,16 @@ class RunHost:
             )  # fmt: skip
         if self._told:
             self._process.send_signal(self._told)
-        while (code := self._process.poll()) is None and os.getppid() == node:
-            time.sleep(LOOK_S)
-        if code is None:
-            # The node is dead. Ray would let this call come to its end first, with a process that nobody knows of.
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(PATIENCE_S)
-            os._exit(1)
-        return code
+        return self._process
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Let it save, but not for ever."""
+        process.terminate()
+        try:
+            process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def stop(self, number: int) -> None:
         """Pass a signal on."""
@@ -92,10 +157,12 @@ class Member:
     """A run that was handed to the cluster."""
 
     seed: int
-    actor: Any
-    placed: Any  # ready when Ray has found room
-    ended: Any  # ready when its process has ended
+    actor: Any = None
+    placed: Any = None  # ready when Ray has found room
+    ended: Any = None  # ready when its process has ended
     code: int | None = None
+    why: str = ""  # it ended so, where its log does not say it
+    server: threading.Thread | None = None  # takes its files, where they travel by messages
     node: str = ""
     began: float = field(default_factory=time.monotonic)
     losses: int = 0  # in a row, each soon after a start
@@ -107,11 +174,14 @@ class RayTeam:
     def __init__(
         self, cluster: Cluster, need: Need, order: Callable[[int], Order], seeds: Sequence[int], at_once: int,
         say: Callable[[str], None] = lambda text: None, name: Callable[[int], str] = lambda seed: f"seed {seed}",
+        served: Callable[[int], Served] | None = None,
     ) -> None:  # fmt: skip
+        """`served`: the storage of a run whose files travel by messages."""
+        self._served = served
         self._ray, self._order, self._at_once, self._say = cluster.ray, order, at_once, say
         self._name = name
         self._host = self._ray.remote(
-            num_cpus=need.cpus, num_gpus=need.gpus, memory=need.memory, max_concurrency=3, max_restarts=0
+            num_cpus=need.cpus, num_gpus=need.gpus, memory=need.memory, max_concurrency=4, max_restarts=0
         )(RunHost)
         self.waiting = list(seeds)
         self.members: dict[int, Member] = {}
@@ -141,22 +211,41 @@ class RayTeam:
                 ended += [member] if member.code is not None else []
         while self.waiting and len(self._open()) < self._at_once:
             seed = self.waiting.pop(0)
-            self.members[seed] = Member(seed, *self._start(seed))
+            self.members[seed] = member = Member(seed)
+            self._start(member)
         return ended
 
     def _is_ready(self, ref: Any) -> bool:
         return bool(self._ray.wait([ref], timeout=0)[0])
 
-    def _start(self, seed: int) -> tuple[Any, Any, Any]:
-        actor = self._host.remote()
-        return actor, actor.node.remote(), actor.run.remote(self._order(seed))
+    def _start(self, member: Member) -> None:
+        if member.server is not None:
+            member.server.join(PATIENCE_S)  # a file of the one before may be half written
+        order, actor = self._order(member.seed), self._host.remote()
+        member.actor, member.placed, member.ended = actor, actor.node.remote(), actor.run.remote(order)
+        member.node, member.began = "", time.monotonic()
+        if order.away is not None and not order.away.url:
+            assert self._served is not None
+            named = {"target": self._serve, "args": (actor, self._served(member.seed)), "daemon": True}
+            member.server = threading.Thread(name=f"files of {self._name(member.seed)}", **named)
+            member.server.start()
+
+    def _serve(self, actor: Any, storage: Served) -> None:
+        """Do what a run wants done with its files, until it is gone."""
+        answer: Answer | None = None
+        with contextlib.suppress(self._ray.exceptions.RayError):
+            while True:
+                answer = serve(storage, self._ray.get(actor.exchange.remote(answer)))
 
     def _settle(self, member: Member) -> None:
         """A run that ended has its exit code; one that was lost starts again, unless it is to stop anyway."""
         try:
-            code, why = self._ray.get(member.ended), "its process was killed or stopped"
+            (code, member.why), why = self._ray.get(member.ended), "its process was killed or stopped"
         except self._ray.exceptions.RayActorError:
             code, why = -signal.SIGKILL, f"node {member.node or '(none yet)'} or its worker was lost"
+        except self._ray.exceptions.RayError as e:
+            code, why = -signal.SIGKILL, f"node {member.node} cannot run it ({str(e).strip().splitlines()[-1][:200]})"
+            member.why = why
         self._free(member)
         # A run that was stopped, though nobody here said so, has a node that is going down.
         if self._signal or (code >= 0 and code not in STOPPED):
@@ -168,8 +257,7 @@ class RayTeam:
             member.code = code
             return
         self._say(f"{self._name(member.seed)}: {why}; it goes on from its last checkpoint ({member.losses} of {LOST})")
-        member.actor, member.placed, member.ended = self._start(member.seed)
-        member.node, member.began = "", time.monotonic()
+        self._start(member)
 
     def _free(self, member: Member) -> None:
         """Give its resources back."""
@@ -187,10 +275,10 @@ class RayTeam:
                 member.code = 128 + int(number)
 
     def close(self) -> None:
-        """Stop all that still run; they have a minute to save."""
+        """Stop all that still run; they have time to save."""
         if self._open():
             self.stop(signal.SIGTERM)
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + (PATIENCE_S if self._served is None else TRAVEL_S)
         while self._open() and time.monotonic() < end:
             self.poll()
             time.sleep(0.1)
@@ -199,6 +287,8 @@ class RayTeam:
             member.code = -signal.SIGKILL
 
 
-def order_of(command: Sequence[str], log: pathlib.Path, folder: pathlib.Path, env: Mapping[str, str]) -> Order:
+def order_of(
+    command: Sequence[str], log: pathlib.Path, folder: pathlib.Path, env: Mapping[str, str], away: Away | None = None
+) -> Order:
     """An order from a command as `subprocess` takes it, whose first word is this machine's interpreter."""
-    return Order(tuple(command[1:]), str(log.resolve()), str(folder.resolve()), dict(env))
+    return Order(tuple(command[1:]), str(log.resolve()), str(folder.resolve()), dict(env), away)

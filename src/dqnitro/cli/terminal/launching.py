@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dqnitro.cli.terminal.flags import Parser, note
 from dqnitro.seeds.launcher import Team
+from dqnitro.storage.home import Home
 
 if TYPE_CHECKING:
     from dqnitro.cluster.connect import Cluster
-    from dqnitro.cluster.nodes import Need
+    from dqnitro.cluster.nodes import Need, Node
     from dqnitro.cluster.team import RayTeam
     from dqnitro.config import Config
     from dqnitro.seeds.allocation import Share
+    from dqnitro.storage.away import Away
 
     AnyTeam = Team | RayTeam
+
+DISK = Home()
 
 
 class Job(NamedTuple):
@@ -31,6 +35,17 @@ class Job(NamedTuple):
     log: pathlib.Path
     folder: pathlib.Path  # of the run
     name: str
+    result: pathlib.Path | None = None  # what it makes, if that is not its folder; like that beside the log
+
+    def away(self, home: Home) -> Away:
+        """What a node needs that does not see the folder."""
+        from dqnitro.seeds.folder import FILE
+        from dqnitro.storage.away import Away
+
+        root = self.log.resolve().parent
+        inputs = {FILE: (root / FILE).read_bytes()} if (root / FILE).is_file() else {}
+        tops = ((self.result or self.folder).name, self.log.name)
+        return Away(str(root), tops, inputs, home.url or str(self.log.parent))
 
 
 def add_on_flag(p: Parser, what: str) -> None:
@@ -63,9 +78,11 @@ class Place:
 
     def team(
         self, jobs: dict[int, Job], at_once: int, threads: int, need: Need | None, shared: pathlib.Path,
-        config: Config | None = None,
+        config: Config | None = None, home: Home = DISK,
     ) -> AnyTeam:  # fmt: skip
-        """Processes for the jobs. On a cluster: of a node with what a job needs, that sees the file `shared`."""
+        """Processes for the jobs. On a cluster: on nodes with what a job needs. Where one of them does not see the file
+        `shared` beside it, or does not reach the URL of `home`, files travel to this machine through Ray.
+        """
         # Every process has torch's compiler, which would start one worker per core.
         environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
         if self.cluster is None:
@@ -78,14 +95,50 @@ class Place:
         nodes = alive(self.cluster)
         shared_out(nodes, need, len(jobs) or 1)
         able = [n for n in nodes if fits([n], need)]
-        check_nodes(self.cluster, able, shared)
+        blind = check_nodes(self.cluster, able, None if home.url else shared)
         if config is not None:
             check_work(self.cluster, able, cannot_play, config)
+        url = home.url if home.url and self._reached(able, home, shared) else ""
+        travels = bool(home.url or blind)
+        if blind:
+            note(f"{_names(blind)} not see {shared.parent}: files of runs travel through Ray")
 
         def order(i: int) -> Order:
-            return order_of(jobs[i].command(), jobs[i].log, jobs[i].folder, environment)
+            away = jobs[i].away(home)._replace(url=url) if travels else None
+            return order_of(jobs[i].command(), jobs[i].log, jobs[i].folder, environment, away)
 
-        return RayTeam(self.cluster, need, order, list(jobs), at_once, note, lambda i: jobs[i].name)
+        return RayTeam(
+            self.cluster, need, order, list(jobs), at_once, note, lambda i: jobs[i].name,
+            (lambda i: home.served(jobs[i].log.parent)) if travels else None,
+        )  # fmt: skip
+
+    def _reached(self, nodes: Sequence[Node], home: Home, shared: pathlib.Path) -> bool:
+        """Whether all nodes can read and write at the URL, which has the file `shared` by now."""
+        from dqnitro.cluster.nodes import without_storage
+
+        assert self.cluster is not None
+        bad = without_storage(self.cluster, nodes, home.url, shared.name, shared.read_bytes())
+        for name, why in list(bad.items())[:1]:
+            note(f"node {name} cannot use {home.url} ({why}): files of runs travel through Ray and this machine")
+        return not bad
+
+
+def _names(nodes: Sequence[Node]) -> str:
+    others = f" and {len(nodes) - 1} others do" if len(nodes) > 1 else " does"
+    return f"node {nodes[0].name}{others}"
+
+
+def state_folder(text: str | None) -> pathlib.Path | None:
+    """What `--state` names."""
+    from dqnitro.errors import ConfigError
+    from dqnitro.storage.by_url import is_url, plain_path
+
+    if text and is_url(plain_path(text)):
+        raise ConfigError(
+            f"--state {text} is a URL, expected a folder",
+            "nodes need not see it: files travel; `dqnitro train --seeds N --on CLUSTER` can store at a URL",
+        )
+    return pathlib.Path(plain_path(text)) if text else None
 
 
 @contextlib.contextmanager
