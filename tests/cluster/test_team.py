@@ -100,5 +100,5 @@ def test_a_node_that_cannot_even_start_a_run_is_one_of_three_losses():
 
 
 def test_a_storage_that_fails_for_long_ends_its_run_with_the_reason():
-    team, ray, said = team_of([Ended(2, "s3://x cannot be used")])
+    team, _, said = team_of([Ended(2, "s3://x cannot be used")])
     assert followed(team) == {1: 2} and team.members[1].why == "s3://x cannot be used" and not said

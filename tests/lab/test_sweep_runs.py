@@ -1,6 +1,7 @@
 """Sweeps whose runs have folders: the same result as in one process, and resumed where they were."""
 
 import json
+import pathlib
 
 import pytest
 
@@ -81,11 +82,43 @@ def test_on_a_cluster_nodes_are_looked_at_before_anything_starts(tmp_path, monke
     jobs = {7: Job(lambda: ["python", "-m", "x"], tmp_path / "log", tmp_path, "game 7")}
     assert here.team(jobs, 2, 3, Need(2, 0, 1 << 30), tmp_path / "f") == "team"
     assert asked == [(["a"], tmp_path / "f")]
-    _, need, order, todo, at_once, _, name = made[0]
+    _, need, order, todo, at_once, _, name, served = made[0]
+    assert order(7).away is None and served is None
     assert (need.cpus, todo, at_once, name(7)) == (2, [7], 2, "game 7")
     assert order(7).arguments == ("-m", "x") and order(7).environment["OMP_NUM_THREADS"] == "3"
     with pytest.raises(ConfigError, match="no node of the cluster has that"):
         here.team(jobs, 2, 3, Need(5, 0, 1 << 30), tmp_path / "f")
+
+
+def test_files_travel_where_a_node_does_not_see_the_folder(tmp_path, monkeypatch, capsys):
+    from dqnitro.cluster import nodes, team
+
+    made, a, b = [], Node("a", "a", 4, 0, 8e9), Node("b", "b", 4, 0, 8e9)
+    monkeypatch.setattr(nodes, "alive", lambda cluster: [a, b])
+    monkeypatch.setattr(nodes, "check_nodes", lambda cluster, found, shared: [b])
+    monkeypatch.setattr(team, "RayTeam", lambda *args: made.append(args))
+    (tmp_path / "seeds.json").write_text("{}")
+    words = ["python", "-m", "x", str(tmp_path), "7", f"{tmp_path}/part.json", f"{tmp_path}s", "--y"]
+    Place("cluster").team(
+        {7: Job(lambda: words, tmp_path / "s7.log", tmp_path / "s7", "game 7")}, 2, 3, Need(2, 0, 1 << 30),
+        tmp_path / "seeds.json",
+    )  # fmt: skip
+    assert f"node b does not see {tmp_path}: files of runs travel through Ray" in capsys.readouterr().err
+    order, served = made[0][2](7), made[0][7]
+    assert order.away.tops == ("s7", "s7.log") and order.away.inputs == {"seeds.json": b"{}"} and not order.away.url
+    assert served(7).root == tmp_path
+    there = order.moved(pathlib.Path("/scratch"))
+    assert there.arguments == ("-m", "x", "/scratch", "7", "/scratch/part.json", f"{tmp_path}s", "--y")
+    assert (there.log, there.folder) == ("/scratch/s7.log", "/scratch/s7")
+
+
+@pytest.mark.parametrize("words", [["sweep", "envs", "--steps", "9"], ["ablate"], ["atari", "pong"]])
+def test_a_state_at_a_url_is_one_line(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--on", "ray", "--state", "s3://bucket/x"]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "--state s3://bucket/x is a URL, expected a folder; hint: " in err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("words", [["sweep", "envs", "--steps", "9"], ["ablate"], ["atari", "pong"]])
