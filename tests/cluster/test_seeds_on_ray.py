@@ -1,17 +1,23 @@
 """`dqnitro train --seeds N --on CLUSTER`: nodes die, Ctrl-C comes, and each seed is the run it would be alone."""
 
+import contextlib
 import json
 import os
 import pathlib
 import signal
+import sys
 import threading
+import types
+import uuid
 
+import fsspec
 import psutil
 import pytest
 from safetensors.numpy import load_file
 
 from cluster_small import CORRIDOR, SMALL, wait_for
 from dqnitro.cli import main
+from dqnitro.cluster.nodes import Node
 from dqnitro.seeds.summary import last_progress
 from dqnitro.store.checkpoint import complete
 from dqnitro.store.run_folder import RunFolder
@@ -84,18 +90,70 @@ BAD = {
     "port": (["--on", "ray://localhost:0"], "not the address of a cluster"),
     "closed": (["--on", "ray://127.0.0.1:1"], "nothing answers there"),
     "no seeds": (["--on", "auto", "--single"], "--on auto needs --seeds, or --runner cluster"),
+    "URL of one run": (["--run-dir", "s3://b/x", "--single"], "--run-dir s3://b/x needs --seeds and --on"),
+    "URL without a cluster": (["--run-dir", "s3://b/x"], "s3://b/x: only runs on a cluster are stored at a URL"),
+    "unknown URL": (
+        ["--on", "auto", "--run-dir", "nothing://x"],
+        "nothing://x cannot be used (ValueError: Protocol not",
+    ),
+    "no package": (["--on", "auto", "--run-dir", "oci://b/x"], "hint: pip install the package of this kind of storage"),
+    "half a file URL": (["--on", "auto", "--run-dir", "file://x"], "not the URL of a folder; hint: file:///path"),
+    "not to be written": (["--on", "auto", "--run-dir", "local:///proc/x"], "local:///proc/x cannot be used ("),
+    "read only": (["--on", "auto", "--run-dir", "data://x"], "data://x cannot be used (NotImplementedError"),
+    "a file": (["--on", "auto", "--run-dir", "local:///dev/null/x"], "local:///dev/null/x cannot be used ("),
+    "nothing to resume": (["--on", "auto", "--resume", "memory://none/r"], "memory://none/r has no seeds.json; hint: "),
+    "resume without a cluster": (["--resume", "memory://none/r"], "only runs on a cluster are stored at a URL"),
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_a_bad_address_is_one_line(name, tmp_path, monkeypatch, capsys):
+def refused(words, capsys) -> str:
+    """The one line of a command that must not begin."""
+    assert main(["train", *words]) == 2
+    out, err = capsys.readouterr()
+    lines = [x for x in err.splitlines() if x.startswith("dqnitro train:")]
+    assert out == "" and len(lines) == 1 and "; hint: " in lines[0] and "Traceback" not in err
+    return lines[0]
+
+
+@pytest.fixture
+def alone(tmp_path, monkeypatch):
+    """A command in an empty folder, which stays empty."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("ray.is_initialized", lambda: False)
-    options, message = BAD[name]
-    seeds = [] if "--single" in options else ["--seeds", "2"]
-    options = [o for o in options if o != "--single"]
-    assert main(["train", CORRIDOR, *SMALL, *seeds, *options]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and message in err and len([x for x in err.splitlines() if x.startswith("dqnitro train:")]) == 1
+    yield
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_address_is_one_line(name, alone, capsys):
+    options, message = BAD[name]
+    words = [] if "--resume" in options else [CORRIDOR, *SMALL, *([] if "--single" in options else ["--seeds", "2"])]
+    assert message in refused([*words, *(o for o in options if o != "--single")], capsys)
+
+
+def test_without_ray_it_is_one_line_and_nothing_is_left_at_the_url(alone, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    where = f"memory://{uuid.uuid4().hex}"
+    words = [CORRIDOR, *SMALL, "--seeds", "2", "--on", "auto", "--run-dir", where]
+    assert "--on auto needs Ray, which cannot be imported" in refused(words, capsys)
+    assert fsspec.filesystem("memory").find(where) == []
+
+
+def test_more_cpus_than_any_node_has_are_refused_and_nothing_is_left(alone, capsys, monkeypatch):
+    monkeypatch.setattr("dqnitro.cluster.connect.connect", lambda on: contextlib.nullcontext(types.SimpleNamespace()))
+    monkeypatch.setattr("dqnitro.cluster.nodes.alive", lambda cluster: [Node("a", "small", 2, 0, 8e9)])
+    where = f"memory://{uuid.uuid4().hex}"
+    words = [CORRIDOR, *SMALL, "--torch-threads", "64", "--seeds", "2", "--on", "auto"]
+    for more in ([], ["--run-dir", where]):
+        told = refused([*words, *more], capsys)
+        assert "a run needs 64 CPUs and 1.0 GiB, and no node of the cluster has that (small: 2 CPUs" in told
+    assert fsspec.filesystem("memory").find(where) == []
+
+
+def test_a_url_that_has_a_run_is_not_written_over(alone, capsys):
+    where = f"memory://{uuid.uuid4().hex}"
+    fsspec.filesystem("memory").pipe(f"{where}/seeds.json", b"{}")
+    words = [CORRIDOR, *SMALL, "--seeds", "2", "--on", "auto", "--run-dir", where]
+    assert f"{where} is not empty; hint: continue it with --resume {where}" in refused(words, capsys)
+    assert fsspec.filesystem("memory").cat(f"{where}/seeds.json") == b"{}"

@@ -6,6 +6,7 @@ import itertools
 import json
 import pathlib
 import shutil
+import sys
 import threading
 import uuid
 
@@ -16,7 +17,7 @@ from dqnitro.errors import ConfigError, StorageError
 from dqnitro.storage import base, mirror
 from dqnitro.storage.base import LocalStorage
 from dqnitro.storage.by_url import storage_at
-from dqnitro.storage.mailbox import Mailbox, MailboxStorage, serve
+from dqnitro.storage.mailbox import Collected, Mailbox, MailboxStorage, serve
 from dqnitro.storage.mirror import Mirror, Superseded, current
 from dqnitro.store import checkpoint
 from dqnitro.store.run_folder import RunFolder
@@ -288,6 +289,24 @@ def test_a_url_that_this_machine_cannot_use_is_one_line(url):
     with pytest.raises(ConfigError) as e:
         storage_at(url)
     assert url in str(e.value) and "; hint: " in str(e.value) and "\n" not in str(e.value)
+
+
+def test_without_fsspec_a_url_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(
+        ConfigError, match="s3://x needs fsspec, which cannot be imported .*; hint: pip install 'dqnitro"
+    ):
+        storage_at("s3://x")
+
+
+def test_pieces_that_come_by_messages_are_collected_for_a_storage_that_takes_whole_files(tmp_path):
+    storage = storage_at(f"memory://{uuid.uuid4().hex}")
+    there = Collected(storage, tmp_path)
+    there.put("s1/x", 0, b"one ", False)
+    assert storage.files(TOPS) == {}
+    there.put("s1/x", 4, b"two", True)
+    assert content(storage, "s1/x") == b"one two"
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
 def test_a_full_disk_on_the_other_side_is_told_to_the_run(tmp_path):

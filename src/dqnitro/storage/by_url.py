@@ -32,7 +32,11 @@ def storage_at(url: str) -> UrlStorage:
     """The storage that a URL names; ConfigError if this machine has no way to it."""
     try:
         import fsspec
-
+    except ImportError as e:
+        raise ConfigError(
+            f"{url} needs fsspec, which cannot be imported ({e})", "pip install 'dqnitro[cluster]'"
+        ) from e
+    try:
         system, root = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as e:
         raise ConfigError(

@@ -128,9 +128,16 @@ def home_at(url: str | None, must_have: str, resume: bool) -> Iterator[Home]:
             home.take(must_have)
         elif must_have in storage.files([must_have]):
             raise ConfigError(f"{url} is not empty", f"continue it with --resume {url}, or take another --run-dir")
-        probe = f"probe-{uuid.uuid4().hex}"
-        storage.write(probe, [b"may be deleted"])
-        storage.delete([probe])
+        _try_out(url, storage)
         yield home
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _try_out(url: str, storage: UrlStorage) -> None:
+    probe = f"probe-{uuid.uuid4().hex}"
+    try:
+        storage.write(probe, [b"may be deleted"])
+        storage.delete([probe])
+    except FileNotFoundError as e:  # a bucket or a disk that does not exist
+        raise StorageError(f"{url} cannot be used ({e})", "make the bucket or the folder above first") from e
