@@ -28,7 +28,11 @@ class Home:
     """A folder on a disk: nothing has to be brought anywhere."""
 
     url = ""
-    path: pathlib.Path | None = None
+
+    @property
+    def path(self) -> pathlib.Path | None:
+        """The copy, if there is one."""
+        return None
 
     def fetch(self, tops: Sequence[str]) -> None:
         """Bring what there is of these runs here, without the data of checkpoints."""
@@ -55,8 +59,11 @@ class UrlHome(Home):
 
     def __init__(self, url: str, storage: UrlStorage, folder: pathlib.Path) -> None:
         self.url, self.storage, self.folder = url.rstrip("/"), storage, folder
-        self.path: pathlib.Path = folder / "home"
         self._kept: set[str] = set()
+
+    @property
+    def path(self) -> pathlib.Path:
+        return self.folder / "home"
 
     def take(self, name: str) -> None:
         """Bring one file here."""
