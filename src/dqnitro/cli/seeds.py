@@ -71,7 +71,7 @@ def _trained(
         team = _team(here, folder, todo, options, more_minutes, home)
         with home.followed(_tops(folder)), Block(args.quiet) as block:
             show = Display(block, LOG_EVERY_S if args.log_every is None else args.log_every, args.json_lines)
-            return folder, team, *_follow(team, folder, show)
+            return folder, team, *_follow(team, folder, show, home)
 
 
 def _tops(folder: SeedsFolder) -> list[str]:
@@ -167,15 +167,20 @@ def _resumed(args: argparse.Namespace, home: Home) -> tuple[SeedsFolder, bool]:
     return folder, "max_minutes" in changes
 
 
-def _follow(team: AnyTeam, folder: SeedsFolder, show: Display) -> tuple[str | None, float]:
+def _follow(team: AnyTeam, folder: SeedsFolder, show: Display, home: Home) -> tuple[str | None, float]:
     """Wait until all seeds have ended; returns the signal that stopped them, if any, and the seconds it took."""
     from dqnitro.store.run_folder import RunFolder
+
+    def look(ended: Sequence[Any]) -> None:
+        if ended:  # how they did
+            home.fetch([path.name for m in ended for path in (folder.run_dir(m.seed), folder.log(m.seed))])
+        show.look(folder, team, ended)
 
     owner = RunFolder(folder.path)
     owner.lock()
     try:
         owner.write_summary("running", env_id=folder.config.env_id)
-        return follow(team, lambda ended: show.look(folder, team, ended), lambda seed: f"seed {seed}", "seed")
+        return follow(team, look, lambda seed: f"seed {seed}", "seed")
     finally:
         owner.unlock()
 

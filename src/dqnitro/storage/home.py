@@ -60,6 +60,7 @@ class UrlHome(Home):
     def __init__(self, url: str, storage: UrlStorage, folder: pathlib.Path) -> None:
         self.url, self.storage, self.folder = url.rstrip("/"), storage, folder
         self._kept: set[str] = set()
+        self._fetching = threading.Lock()
 
     @property
     def path(self) -> pathlib.Path:
@@ -85,7 +86,8 @@ class UrlHome(Home):
                 self.storage.delete([name])
 
     def fetch(self, tops: Sequence[str]) -> None:
-        Mirror(self.path, self.storage, tops).fetch(_without_data)
+        with self._fetching:
+            Mirror(self.path, self.storage, tops).fetch(_without_data)
 
     @contextlib.contextmanager
     def followed(self, tops: Sequence[str]) -> Iterator[None]:
@@ -94,7 +96,10 @@ class UrlHome(Home):
         def follow() -> None:
             while not over.wait(LOOK_S):
                 if mirror.due():
-                    with contextlib.suppress(StorageError, OSError):  # the display waits; the runs have their own way
+                    with (
+                        self._fetching,
+                        contextlib.suppress(StorageError, OSError),
+                    ):  # the display waits; the runs have their own way
                         mirror.fetch(lambda name: name.endswith(SHOWN) or name.endswith(f"/{MANIFEST}"))
 
         thread = threading.Thread(target=follow, daemon=True, name="copy of the folder")
