@@ -270,7 +270,7 @@ _PROGRAMS = Programs()
 
 
 def _after_fork() -> None:
-    """A child has no thread that could finish what its parent began. Programs that are ready stay: consoles use them."""
+    """A child lacks the thread that would finish what its parent began. Programs that are ready stay in use."""
     global _PROGRAMS
     _PROGRAMS = Programs(_PROGRAMS)
 
