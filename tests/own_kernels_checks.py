@@ -46,6 +46,11 @@ HEADS: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+def name_of(changes: dict[str, Any]) -> str:
+    """As short as the name of a test should be."""
+    return "-".join(k if v is True else f"{k}-{v}" for k, v in changes.items() if v and not k.startswith("value_"))
+
+
 def full_ring(slots: int, device: str) -> Ring:
     """Random frames; games end, are cut off, and begin; some environments are resetting."""
     chance = torch.Generator().manual_seed(3)
@@ -168,6 +173,7 @@ def check_gradients(kind: str, device: str, dtype: torch.dtype, cosine: float, b
     own._adam_rest = lambda: kept.update(own.masters.gradients(own.shares))  # type: ignore[method-assign]
     own._adam_hidden = lambda: None  # type: ignore[method-assign]
     own._adam = lambda name: None  # type: ignore[method-assign]
+    own._adam_outputs = lambda: None  # type: ignore[method-assign]
     t, env = ring.draw(batch, config.n_step, ring.head, ring.filled)
     own.learn(t, env)
     plain.loss(plain.online, plain.target, ring.transitions(t, env, config.n_step, config.gamma))[0].backward()
@@ -284,6 +290,36 @@ def check_copies(device: str, dtype: torch.dtype) -> None:
     assert not torch.equal(stale, own.weights.hidden)
     assert same_weights(own.weights, own.masters.packed(own.online))
     assert same_weights(own.target_weights, own.masters.packed(own.target))
+
+
+def check_recorded(kind: str, device: str, dtype: torch.dtype, batch: int = 48) -> None:
+    """Updates in a CUDA graph end where those that were started one by one end, but for the order of additions."""
+    ends = []
+    for graphed in (False, True):
+        config = config_of(kind, batch)
+        torch.manual_seed(0)
+        own, mine, _, ring = pair(config, device, dtype, 2)
+        t, env = ring.draw(2 * batch, config.n_step, ring.head, ring.filled)
+        weight = torch.rand(2 * batch, device=device) if config.prioritized else None
+        first = {k: v.clone() for k, v in mine.online.state_dict().items()}
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # compiles
+            own.learn(t, env, weight)
+        torch.cuda.current_stream().wait_stream(stream)
+        if graphed:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                own.learn(t, env, weight)
+            for _ in range(2):
+                graph.replay()
+        else:
+            for _ in range(2):
+                own.learn(t, env, weight)
+        torch.cuda.synchronize()
+        assert int(own.masters.step) == 6
+        ends.append(torch.cat([(p - first[k]).flatten() for k, p in mine.online.state_dict().items()]))
+    assert ends[0].norm() > 0 and (ends[0] - ends[1]).norm() <= 0.1 * ends[0].norm()
 
 
 def coarse(division: dict[str, int]) -> dict[str, int]:

@@ -92,7 +92,7 @@ class Masters:
         self.outputs = slice(self.at["output0"].start, n)
         wide = network.head.spec.atoms > 1
         self.rest = slice(self.at["third"].stop, self.outputs.start if wide else n)
-        self.g_rest = torch.zeros((COPIES, n - self.rest.start), device=device)  # zero between updates
+        self.g_rest = torch.zeros((COPIES, self.rest.stop - self.rest.start), device=device)  # zero between updates
         unit = 0
         for s in streams:
             rows = slice(unit, unit + s.hidden.out_features)

@@ -136,22 +136,22 @@ def head_loss(
     real = n[None, :] < A
     q = _values(h, w_a, b_a, w_v, b_v, rows, ok, A, AP, H, DUELING, BB)
     later = tl.load(q_t + rows[:, None] * A + n[None, :], mask=ok[:, None] & real, other=float("-inf"))
-    took = n[None, :] == tl.load(action + rows, mask=ok, other=0)[:, None]
-    r = tl.load(reward + rows, mask=ok, other=0.0)
     if MUNCHAUSEN:
         later = tl.where(real & ok[:, None], later, 0.0)
         scaled, policy = soft_policy(later, real, temperature)
         next_value = tl.sum(policy * (later - scaled), 1)
-        before = tl.load(q_tm1 + rows[:, None] * A + n[None, :], mask=ok[:, None] & real, other=0.0)
-        sure, _ = soft_policy(before, real, temperature)
-        r += scale * tl.minimum(tl.maximum(tl.sum(tl.where(took, sure, 0.0), 1), floor), 0.0)
     elif DOUBLE:
         chosen = _values(h, w_a, b_a, w_v, b_v, rows + n_rows, ok, A, AP, H, DUELING, BB)
         best = tl.argmax(tl.where(real, chosen, float("-inf")), 1)
         next_value = tl.sum(tl.where((n[None, :] == best[:, None]) & ok[:, None], later, 0.0), 1)
     else:
         next_value = tl.max(tl.where(ok[:, None], later, 0.0), 1)
-    y = r + tl.load(discount + rows, mask=ok, other=0.0) * next_value
+    took = n[None, :] == tl.load(action + rows, mask=ok, other=0)[:, None]
+    y = tl.load(reward + rows, mask=ok, other=0.0) + tl.load(discount + rows, mask=ok, other=0.0) * next_value
+    if MUNCHAUSEN:
+        before = tl.load(q_tm1 + rows[:, None] * A + n[None, :], mask=ok[:, None] & real, other=0.0)
+        sure, _ = soft_policy(before, real, temperature)
+        y += scale * tl.minimum(tl.maximum(tl.sum(tl.where(took, sure, 0.0), 1), floor), 0.0)
     td = y - tl.sum(tl.where(took, q, 0.0), 1)
     share = tl.load(weight + rows, mask=ok, other=0.0) / n_rows
     if HUBER:
