@@ -27,7 +27,10 @@ from dqnitro.replay.gpu_ring import Ring
 ACTIONS, ENVS = 5, 3
 KINDS: dict[str, dict[str, Any]] = {
     "dqn": {"loss": "mse"},
-    "double dueling, three steps": {"double": True, "dueling": True, "loss": "huber", "n_step": 3},
+    "double dueling, three steps": {
+        "double": True, "dueling": True, "loss": "huber", "n_step": 3,
+        "learning_rate_end": 2e-4, "learning_rate_decay_steps": 2,  # another rate in each of three updates
+    },
     "51 atoms, double dueling, three steps, priorities": {
         "categorical": True, "double": True, "dueling": True, "n_step": 3, "prioritized": True, "value_min": -3.0,
         "value_max": 3.0,

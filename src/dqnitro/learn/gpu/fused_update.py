@@ -25,6 +25,7 @@ from dqnitro.learn.gpu import triton_backward, triton_forward
 from dqnitro.learn.gpu.fused_heads import Told, divided, make_head, parts
 from dqnitro.learn.gpu.packed_weights import COPIES, FEATURES, Masters, Packed
 from dqnitro.learn.learner import Learner
+from dqnitro.learn.rate import Rate
 from dqnitro.replay.gpu_ring import Ring
 
 passes: Any = triton_forward
@@ -87,7 +88,7 @@ class FusedUpdate:
     ) -> None:
         assert isinstance(learner.online, ConvNetwork) and isinstance(learner.target, ConvNetwork)
         self.config, self.ring, self.batch = config, ring, config.batch_size
-        self.online, self.target = learner.online, learner.target
+        self.online, self.target, self.rate = learner.online, learner.target, Rate.of(config)
         self.masters = Masters(self.online, learner.optimizer, dtype)
         self.target_masters = self.masters.gather(self.target)
         self.weights, self.target_weights = self.masters.packed(self.online), self.masters.packed(self.target)
@@ -336,7 +337,7 @@ class FusedUpdate:
         division, masters = self.tuned["adam_hidden"], self.masters
         back.adam_hidden[(masters.units, 64 // division["CHANNELS"])](
             *masters.hidden, masters.g_hidden, self.weights.hidden, masters.step,
-            self.config.learning_rate, self.config.adam_epsilon, **ADAM, **division,
+            *self.rate, self.config.adam_epsilon, **ADAM, **division,
         )  # fmt: skip
 
     def _adam(self, name: str) -> None:
@@ -360,6 +361,5 @@ class FusedUpdate:
         block = division.pop("NUMBERS") // at_once
         back.adam_small[(parts(n, block),)](
             *masters.small, masters.master[place], gradients, packed, n, masters.step,
-            self.config.learning_rate, self.config.adam_epsilon, **ADAM, **kind, **division, AT_ONCE=at_once,
-            BLOCK=block,
+            *self.rate, self.config.adam_epsilon, **ADAM, **kind, **division, AT_ONCE=at_once, BLOCK=block,
         )  # fmt: skip
