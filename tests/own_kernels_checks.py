@@ -210,10 +210,19 @@ def check_head(changes: dict[str, Any], device: str, dtype: torch.dtype, toleran
         parts = zip(network.head.streams, h.split(config.hidden_units, 1), strict=True)
         return network.head.combine(*(stream.output(part) for stream, part in parts))
 
+    def clear(network: Any) -> torch.Tensor:
+        """Hidden layers whose best action rounding does not change."""
+        many = hidden(8 * batch)
+        with torch.no_grad():
+            first, second = dqn.q_values(said(network, many.float()), plain.atoms).topk(2, 1).values.unbind(1)
+        return many[(first - second).topk(batch).indices]
+
     def close(mine: torch.Tensor, theirs: torch.Tensor, what: str) -> None:
         assert theirs.norm() > 0 and (mine.float() - theirs).norm() <= tolerance * theirs.norm(), what
 
-    h, h_t, h_tm1 = hidden(batch * (1 + config.double)), hidden(batch), hidden(batch)
+    h, h_t, h_tm1 = hidden(batch), clear(plain.target), hidden(batch)
+    if config.double:
+        h = torch.cat([h, clear(plain.online)])
     for of, to in ((h_t, own.said[0]), (h_tm1, own.said[-1])) if config.munchausen else ((h_t, own.said[0]),):
         own.head.say(own.target_weights, of, to)
     with torch.no_grad():
