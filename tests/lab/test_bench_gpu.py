@@ -65,8 +65,8 @@ def made(game, n, device):
     return Machines(n)
 
 
-def small(batch: int, double: bool, how: str) -> Config:
-    config = gpu.learner_config(batch, double, "eager")
+def small(batch: int, double: bool, how: str, head: str = "") -> Config:
+    config = gpu.learner_config(batch, double, "eager", head)
     return config.replace(
         batch_size=batch // 256, n_envs=2, screen_size=36, network="small", hidden_units=8, replay_capacity=200,
         first_fill_steps=64, wrappers=("no-grad", "fused-adam"),
@@ -315,6 +315,6 @@ def test_the_words_of_only(text, words):
 def test_only_names_what_is_built():
     only = Options(rounds=1, seconds=0.001, only=("double",))
     result = gpu.bench(only, ["pong"], [4], lambda: "cpu", made, small, TRAINING)
-    assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (3 + 1)  # and their references
+    assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (3 + 4 + 1)  # and their references
     with pytest.raises(ConfigError, match="--only tripple"):
         gpu.bench(Options(only=("tripple",)), ["pong"], [4], lambda: "cpu", made, small, TRAINING)
