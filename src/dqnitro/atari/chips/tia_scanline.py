@@ -196,7 +196,7 @@ def clear_pixels(screen_at, buffer, y, h0, h1):
 
 
 @inlined
-def layers(s_at):
+def layer_words(s_at):
     """The pixels that get the playfield's colour, player 0's and player 1's, three words each, all disjoint.
 
     Players before playfield, or the other way round, or score mode.
@@ -258,6 +258,6 @@ def evaluate(s_at, screen_at, h0, h1, need, paint):
         if s[S_VBLANK]:
             clear_pixels(screen_at, buffer, y, h0, h1)
         else:
-            paint_layers(s_at, screen_at, buffer, y, h0, h1, *layers(s_at))
+            paint_layers(s_at, screen_at, buffer, y, h0, h1, *layer_words(s_at))
         if blank:
             clear_pixels(screen_at, buffer, y, h0, min(8, h1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium.spaces import Box, Space
@@ -41,7 +41,6 @@ LANES = 32
 WORDS_OF_MASKS = 18  # see cuda/target.py
 WARPS_PER_PROCESSOR = 8  # of consoles that are alone in their warp, or nearly
 WARPS_ALONE = 16  # that a processor can run at a time, with the registers of a thread that few consoles get
-WARPS_TOGETHER = 4  # in a block, where warps are full
 SHOW_THREADS = 256
 TOGETHER_FROM = 4  # consoles in a warp, from which `cpu_warp` is the quicker loop
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
@@ -56,6 +55,21 @@ ARRAYS = (
 # The log of TIA writes is empty between two frames.
 KEPT = ("state", "ram", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode", "obs", "raw",
         "away", "starts")  # fmt: skip
+
+
+class Placement(NamedTuple):
+    """How a step of the consoles lies on the GPU, beside other work there.
+
+    A processor takes blocks of another kernel only if their shared memory fits the split of its L1 memory that it has,
+    and it cannot change the split while a block runs.
+    """
+
+    warps_alone: int = 8  # at most in a block, of consoles that are alone in their warp, or nearly
+    warps_together: int = 4  # in a block, where warps are full
+    shared_percent: int = -1  # of L1 memory, as shared memory for other kernels; -1 leaves it to CUDA
+
+
+PLACEMENT = Placement()
 
 
 def on_gpu(
@@ -111,7 +125,7 @@ class CudaVec(VectorEnv):
     `resets_aside`: a console whose game is over does not begin the next one in a single step, while all others wait,
     but frame by frame in the steps that follow (see `start_in_steps`); `away` says which do. `machines_per_warp`: how
     many share 32 lanes; `registers`: of a thread; 0 chooses both. `translated`: the game runs as a program of its own
-    (`cuda/program.py`) instead of being interpreted.
+    (`cuda/program.py`) instead of being interpreted. `placement`: how the consoles lie on the GPU.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -126,8 +140,10 @@ class CudaVec(VectorEnv):
         machines_per_warp: int = 0,
         registers: int = 0,
         translated: bool = SETTING != OFF,
+        placement: Placement | None = None,
         **options: Any,
     ) -> None:
+        self._placement = placement or PLACEMENT
         chosen = VecOptions(**options)
         chosen.check(num_envs)
         self.autoreset_mode = AutoresetMode(chosen.autoreset_mode)
@@ -165,6 +181,7 @@ class CudaVec(VectorEnv):
         together = self.machines_per_warp >= TOGETHER_FROM
         try:
             self._kernels = kernels(self._index, registers or (MANY if together else FEW), rom, together)
+            self._kernels.prefer_shared("step_kernel", self._placement.shared_percent)
         except CudaUnavailable:
             raise
         except Exception as error:
@@ -196,7 +213,7 @@ class CudaVec(VectorEnv):
         sizes: dict[str, tuple[tuple[int, ...], Any]] = {
             "state": ((groups, layout.S_SIZE + WORDS_OF_MASKS, LANES), i32),
             "ram": ((groups, 256, LANES), u8),
-            "log": ((groups, layout.LOG_SIZE, LANES), i64),
+            "log": ((n, layout.LOG_PITCH), i64),
             "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
             "rules": ((n, table_language.G_SIZE), i32),
             "rng_actions": ((n, MT_SIZE), i32),
@@ -264,7 +281,8 @@ class CudaVec(VectorEnv):
     def _grid(self, n: int, per_warp: int) -> tuple[int, int]:
         """Blocks of as many warps as fit a processor: the others stay free for other work on the GPU."""
         warps = -(-n // per_warp)
-        together = min(WARPS_TOGETHER if per_warp == LANES else WARPS_PER_PROCESSOR, warps)
+        most = self._placement.warps_together if per_warp == LANES else self._placement.warps_alone
+        together = min(most, warps)
         return -(-warps // together), LANES * together
 
     def restart(self, which: Any) -> None:
