@@ -60,9 +60,20 @@ CAPABILITY = (9, 0)  # of the GPU to compile for; `cuda/build.py` sets it before
 
 def _ptx(function: Any, signature: Any, **options: Any) -> str:
     text, _ = cuda.compile(function, signature, cc=CAPABILITY, output="ptx", **options)
-    # Numba puts every table into constant memory, which is small, and slow when threads read different addresses.
+    return global_memory(text)
+
+
+def global_memory(text: str) -> str:
+    """PTX that says where its numbers lie, so that the assembler can move loads past stores.
+
+    Numba puts every table into constant memory, which is small, and slow when threads read different addresses; nobody
+    writes to a table (`.nc`). Where nothing is in a thread's or a block's own memory, all other addresses are global.
+    """
     text = re.sub(r"^\.const ", ".global ", text, flags=re.MULTILINE)
-    return text.replace("cvta.const", "cvta.global").replace("ld.const", "ld.global")
+    text = text.replace("cvta.const", "cvta.global").replace("ld.const", "ld.global.nc")
+    if re.search(r"\.(local|shared)\b", text):
+        return text
+    return re.sub(r"\b(ld|st)\.((?:v[24]\.)?[subf]\d)", r"\1.global.\2", text)
 
 
 def unit(function: Any) -> Any:
