@@ -9,7 +9,6 @@ warp are at different places of theirs, and the next entry of each shall be near
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from numba import cuda
@@ -20,6 +19,7 @@ from numba.cuda.extending import intrinsic
 from ..chips.layout import ROWS, S_MASK_P0, S_SIZE, WORDS
 from .rewrite_branches import as_trees
 from .rewrite_int32 import as_narrow
+from .rewrite_ptx import global_memory
 
 LANES = 32  # consoles in a group
 WORDS_OF_MASKS = 18  # three for each of six objects: their upper halves follow the state
@@ -61,19 +61,6 @@ CAPABILITY = (9, 0)  # of the GPU to compile for; `cuda/build.py` sets it before
 def _ptx(function: Any, signature: Any, **options: Any) -> str:
     text, _ = cuda.compile(function, signature, cc=CAPABILITY, output="ptx", **options)
     return global_memory(text)
-
-
-def global_memory(text: str) -> str:
-    """PTX that says where its numbers lie, so that the assembler can move loads past stores.
-
-    Numba puts every table into constant memory, which is small, and slow when threads read different addresses; nobody
-    writes to a table (`.nc`). Where nothing is in a thread's or a block's own memory, all other addresses are global.
-    """
-    text = re.sub(r"^\.const ", ".global ", text, flags=re.MULTILINE)
-    text = text.replace("cvta.const", "cvta.global").replace("ld.const", "ld.global.nc")
-    if re.search(r"\.(local|shared)\b", text):
-        return text
-    return re.sub(r"\b(ld|st)\.((?:v[24]\.)?[subf]\d)", r"\1.global.\2", text)
 
 
 def unit(function: Any) -> Any:
