@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box, Space
@@ -28,21 +28,16 @@ from ..vector.arrays import Shared
 from ..vector.joystick import STICK, from_stick
 from ..vector.memory import make_shared
 from ..vector.options import VecOptions, chosen_of, seeds_of
-from .build import FEW_REGISTERS as FEW
-from .build import MANY_REGISTERS as MANY
 from .build import check_memory, kernels, require
 from .link import CudaUnavailable
 from .microcode import microcode
 from .observation import MOST_TAPS
+from .placement import LANES, PLACEMENT, TOGETHER_FROM, Placement, registers_of, sharing
 from .start_phases import T_SIZE, before_a_start
 from .state_check import check_shapes, check_values
 
-LANES = 32
 WORDS_OF_MASKS = 18  # see cuda/target.py
-WARPS_PER_PROCESSOR = 8  # of consoles that are alone in their warp, or nearly
-WARPS_ALONE = 16  # that a processor can run at a time, with the registers of a thread that few consoles get
 SHOW_THREADS = 256
-TOGETHER_FROM = 4  # consoles in a warp, from which `cpu_warp` is the quicker loop
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
 ARRAYS = (
     "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
@@ -55,21 +50,6 @@ ARRAYS = (
 # The log of TIA writes is empty between two frames.
 KEPT = ("state", "ram", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode", "obs", "raw",
         "away", "starts")  # fmt: skip
-
-
-class Placement(NamedTuple):
-    """How a step of the consoles lies on the GPU, beside other work there.
-
-    A processor takes blocks of another kernel only if their shared memory fits the split of its L1 memory that it has,
-    and it cannot change the split while a block runs.
-    """
-
-    warps_alone: int = 8  # at most in a block, of consoles that are alone in their warp, or nearly
-    warps_together: int = 4  # in a block, where warps are full
-    shared_percent: int = -1  # of L1 memory, as shared memory for other kernels; -1 leaves it to CUDA
-
-
-PLACEMENT = Placement()
 
 
 def on_gpu(
@@ -100,18 +80,6 @@ def starts_of(away: np.ndarray) -> np.ndarray:
     """Where the consoles of an older version's state stand in their start: before its first frame, or in no start."""
     waits = (away == 1) | (away == 2)
     return np.where(waits[:, None], before_a_start(len(away)), 0)
-
-
-def per_warp(consoles: int, processors: int, translated: bool) -> int:
-    """How many consoles share a warp.
-
-    Consoles that are alone in theirs wait for nobody: as long as all of these warps run at the same time. Translated
-    games are then best in full warps, which share the work of the TIA; interpreted ones in as few lanes as it takes.
-    """
-    if translated:
-        return 1 if consoles <= processors * WARPS_ALONE else LANES
-    wanted = -(-consoles // (processors * WARPS_PER_PROCESSOR))
-    return min(LANES, 1 << (wanted - 1).bit_length())
 
 
 def _numpy_type(tensor: Any) -> np.dtype[Any]:
@@ -177,10 +145,12 @@ class CudaVec(VectorEnv):
     def _load_kernels(self, rom: Rom | None, machines_per_warp: int, registers: int, processors: int) -> None:
         """The kernels, with the game's translated program if a ROM is given; if that cannot be had, interpreted."""
         self.translated = rom is not None
-        self.machines_per_warp = machines_per_warp or per_warp(self.num_envs, processors, self.translated)
-        together = self.machines_per_warp >= TOGETHER_FROM
+        share, few_or_many = sharing(self.num_envs, processors, self.translated)
+        if machines_per_warp:
+            share, few_or_many = machines_per_warp, registers_of(machines_per_warp)
+        self.machines_per_warp = share
         try:
-            self._kernels = kernels(self._index, registers or (MANY if together else FEW), rom, together)
+            self._kernels = kernels(self._index, registers or few_or_many, rom, share >= TOGETHER_FROM)
             self._kernels.prefer_shared("step_kernel", self._placement.shared_percent)
         except CudaUnavailable:
             raise
@@ -272,18 +242,11 @@ class CudaVec(VectorEnv):
     def _play(self) -> None:
         """Every console carries out its command."""
         n, k = self.num_envs, self.machines_per_warp
-        blocks, threads = self._grid(n, k)
+        blocks, threads = self._placement.grid(n, k)
         self._kernels.launch(
             "step_kernel", blocks, threads, self._at.data_ptr(), n, k, self._sticky, int(self.resets_aside)
         )
         self.launch_show()
-
-    def _grid(self, n: int, per_warp: int) -> tuple[int, int]:
-        """Blocks of as many warps as fit a processor: the others stay free for other work on the GPU."""
-        warps = -(-n // per_warp)
-        most = self._placement.warps_together if per_warp == LANES else self._placement.warps_alone
-        together = min(most, warps)
-        return -(-warps // together), LANES * together
 
     def restart(self, which: Any) -> None:
         """With `resets_aside`: these consoles (bool, num_envs) leave their game and start the next one in steps."""
