@@ -136,6 +136,7 @@ class CudaVec(VectorEnv):
         self._allocate(rom.height, chosen.obs_shape, chosen.channels)
         processors = torch.cuda.get_device_properties(self._index).multi_processor_count
         self._load_kernels(rom if translated else None, machines_per_warp, registers, processors)
+        self._kernels.prefer_shared("step_kernel", self._placement.shared_percent)
         self._put_shared(shared, self.machines_per_warp >= TOGETHER_FROM)
         self._tensors["strengths"].fill_(1.0)
         self._at = torch.tensor(
@@ -151,7 +152,6 @@ class CudaVec(VectorEnv):
         self.machines_per_warp = share
         try:
             self._kernels = kernels(self._index, registers or few_or_many, rom, share >= TOGETHER_FROM)
-            self._kernels.prefer_shared("step_kernel", self._placement.shared_percent)
         except CudaUnavailable:
             raise
         except Exception as error:
