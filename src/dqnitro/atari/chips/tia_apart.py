@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-"""The TIA's log replayed for one console alone, as CPU cores do it.
+"""The TIA's log replayed for one console alone: on a CPU core, or in a warp of its own on a GPU.
 
 Most stores repeat what their register holds already: a program that draws writes the same bytes line after line. Such a
 store is passed over, without moving the beam. The others move the beam and close a segment only if something visible
