@@ -33,19 +33,11 @@ from .tia_changes import (
 from .tia_layers import join_words, paint_apart, within
 from .tia_masks import U0
 from .tia_registers import *
-from .tia_scanline import PAIRS, collide, layer_words, refresh
+from .tia_scanline import PAIRS, collide, layer_words, refresh, repeat_row
 from .tia_store import between_lines, same, store, takes_effect
 
 # What `settled` says of the row above: other registers, these, these with its first pixels blanked.
 OTHER, SAME, SAME_BLANKED = 0, 1, 2
-
-
-@inlined
-def repeat_row(s_at, screen_at, row):
-    """The row above once more."""
-    screen, buffer = as_screen(screen_at), as_state(s_at)[S_BUFFER]
-    for k in range(WORDS):
-        screen[buffer, row, k] = screen[buffer, row - 1, k]
 
 
 @inlined
@@ -220,7 +212,7 @@ def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
                                     refresh(s_at)
                                 paint_apart(s_at, screen_at, row, np.int64(0), np.int64(PIXELS), layer_words(s_at))
                             else:
-                                repeat_row(s_at, screen_at, row)
+                                repeat_row(screen_at, s[S_BUFFER], row)
                                 if blank:
                                     as_screen(screen_at)[s[S_BUFFER], row, 0] = U0
                     elif painted < PIXELS:
