@@ -243,7 +243,8 @@ def test_the_whole_table_and_the_page_that_shows_it(tmp_path, monkeypatch):
     assert names[:3] == [f"console, pong, {n} machines" for n in (4, 8, 64)]
     # the others play with the most machines, which did not fit
     assert set(result["skipped"]) == {f"console, {g}, 128 machines" for g in ("pong", "breakout", "alien")}
-    assert sum(n.startswith("learner") for n in names) == 12 and sum(n.startswith("training") for n in names) == 4
+    assert sum(n.startswith("learner") for n in names) == 2 * (6 + 4) and "51 atoms" in str(names)
+    assert sum(n.startswith("training") for n in names) == 4
     for name, row in result["table"].items():
         assert row["to"] in result["table"] and row["ms"] > 0 and " to " in row["interval"], name
     assert "console frames/s of pong" in result["verdict"] and "at batch 1024" in result["verdict"]
