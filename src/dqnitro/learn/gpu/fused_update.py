@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,6 +23,7 @@ from dqnitro.config import Config
 from dqnitro.distributed.ranks import ALONE, Ranks
 from dqnitro.dqn import ConvNetwork
 from dqnitro.learn.gpu import triton_backward, triton_forward
+from dqnitro.learn.gpu.compile_ahead import Launch, compile_at_once, only_compile, start
 from dqnitro.learn.gpu.packed_weights import COPIES, FEATURES, Masters, Packed
 from dqnitro.learn.learner import Learner
 from dqnitro.replay.gpu_ring import Ring
@@ -123,11 +125,20 @@ class FusedUpdate:
             for name, rows in ROWS.items()
         }
         self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._launch: Launch = start
         # With several ranks: all gradients but the hidden layer's, each summed up, and the loss.
         self.ranks = ranks
         self.gradients = None if ranks is ALONE else torch.zeros(self.masters.n_small + 1, device=device)
 
     # ---- what an agent calls
+
+    def compile_for(self, passes: Callable[[], None]) -> None:
+        """Compile all kernels that `passes` starts, at the same time. None is started: what comes out is rubbish."""
+        self._launch = only_compile
+        try:
+            compile_at_once(passes)
+        finally:
+            self._launch = start
 
     def refresh(self) -> None:
         """Pack the weights again, after a resume or a warm-up."""
@@ -176,7 +187,7 @@ class FusedUpdate:
 
     def _look_up(self, t: Tensor, env: Tensor) -> None:
         ring, config, division = self.ring, self.config, self.tuned["look_up"]
-        passes.look_up[(_parts(len(t), division["BLOCK"]),)](
+        self._launch(passes.look_up, (_parts(len(t), division["BLOCK"]),))(
             t, env, ring.action, ring.reward, ring.terminated, ring.truncated, ring.valid, ring.age,
             self.rows, self.seen, self.rows_t, self.seen_t, self.action, self.reward, self.discount, self.weight,
             len(t), ring.slots, ring.n, self.batch, config.gamma,
@@ -187,15 +198,15 @@ class FusedUpdate:
         """The hidden layer (n, units) of the observations whose frames lie in these rows of the ring."""
         n = len(rows)
         programs, division = self._divided("first_forward", n * 400)
-        passes.first_forward[programs](
+        self._launch(passes.first_forward, programs)(
             self.ring.frames, rows, seen, weights.first, weights.biases[0], room.first, n * 400, **division
         )
         programs, division = self._divided("second_forward", n * 81)
-        passes.conv_forward[programs](
+        self._launch(passes.conv_forward, programs)(
             room.first, weights.second, weights.biases[1], room.second, n * 81, **SECOND, **division
         )
         programs, division = self._divided("third_forward", n * 49)
-        passes.conv_forward[programs](
+        self._launch(passes.conv_forward, programs)(
             room.second, weights.third, weights.biases[2], room.third, n * 49, **THIRD, **division
         )
         return torch._addmm_activation(weights.hidden_bias, room.third[:n], weights.hidden.t(), use_gelu=False)  # pyright: ignore[reportPrivateImportUsage]
@@ -203,7 +214,7 @@ class FusedUpdate:
     def _values(self, weights: Packed, rows: Tensor, seen: Tensor, room: Room, out: Tensor) -> Tensor:
         hidden = self._hidden(weights, rows, seen, room)
         division = self.tuned["head"]
-        passes.head_forward[(_parts(len(rows), division["BB"]),)](
+        self._launch(passes.head_forward, (_parts(len(rows), division["BB"]),))(
             hidden, *weights.outputs, out, len(rows), **self.head, **division
         )
         return out[: len(rows)]
@@ -309,7 +320,7 @@ class FusedUpdate:
 
     def _loss(self, i: int, hidden: Tensor, values_t: Tensor) -> None:
         division = self.tuned["head"]
-        passes.head_loss[(_parts(self.batch, division["BB"]),)](
+        self._launch(passes.head_loss, (_parts(self.batch, division["BB"]),))(
             hidden, *self.weights.outputs, values_t, self.action[i], self.reward[i], self.discount[i], self.weight[i],
             self.g_hidden, self.g_out, self.losses[i:], self.masters.step, self.batch, **self.head,
             DOUBLE=int(self.config.double), HUBER=int(self.config.loss == "huber"), **division,
@@ -318,7 +329,7 @@ class FusedUpdate:
     def _head_weights(self, hidden: Tensor) -> None:
         (programs,), division = self._divided("head_weights", self.batch)
         value = self.head["DUELING"]
-        back.head_weights[(self.masters.units // 64, programs)](
+        self._launch(back.head_weights, (self.masters.units // 64, programs))(
             hidden, self.g_hidden, self.g_out, *(self.masters.gradient(name) for name in (
                 "output0", "output_bias0", f"output{value}", f"output_bias{value}", "hidden_bias0")),
             self.batch, **self.head, **division,
@@ -326,7 +337,7 @@ class FusedUpdate:
 
     def _hidden_back(self) -> None:
         (programs,), division = self._divided("hidden_back", self.batch)
-        back.hidden_back[(programs, FEATURES // division["BN"])](
+        self._launch(back.hidden_back, (programs, FEATURES // division["BN"]))(
             self.g_hidden, self.weights.hidden, self.learning.third, self.g_third, *self._bias("third"), self.batch,
             WIDTH=self.masters.units, COPIES=COPIES, **division,
         )  # fmt: skip
@@ -338,25 +349,26 @@ class FusedUpdate:
     def _conv_back(self, name: str, gradient: Tensor, below: Tensor, out: Tensor, n: int) -> None:
         programs, division = self._divided(f"{name}_back", n)
         bias = self._bias({"third": "second", "second": "first"}[name])  # the layer below
-        getattr(back, f"{name}_back")[programs](
+        self._launch(getattr(back, f"{name}_back"), programs)(
             gradient, getattr(self.weights, name), below, out, *bias, n, COPIES=COPIES, **division
         )
 
     def _conv_weights(self, name: str, below: Tensor, gradient: Tensor, lines: int) -> None:
         n = self.batch * ROWS[name]
         (programs,), division = self._divided(f"{name}_weights", n)
-        getattr(back, f"{name}_weights")[(programs, lines)](below, gradient, self.shares[name], n, **division)
+        kernel = getattr(back, f"{name}_weights")
+        self._launch(kernel, (programs, lines))(below, gradient, self.shares[name], n, **division)
 
     def _first_weights(self, rows: Tensor, seen: Tensor) -> None:
         n = self.batch * ROWS["first"]
         programs, division = self._divided("first_weights", n)
-        back.first_weights[programs](
+        self._launch(back.first_weights, programs)(
             self.ring.frames, rows, seen, self.g_first, self.shares["first"], n, **division
         )  # fmt: skip
 
     def _adam_hidden(self) -> None:
         division, masters = self.tuned["adam_hidden"], self.masters
-        back.adam_hidden[(masters.units, 64 // division["CHANNELS"])](
+        self._launch(back.adam_hidden, (masters.units, 64 // division["CHANNELS"]))(
             *masters.hidden, masters.g_hidden, self.weights.hidden, masters.step,
             self.config.learning_rate, self.config.adam_epsilon, **ADAM, **division,
         )  # fmt: skip
@@ -372,7 +384,7 @@ class FusedUpdate:
 
     def _adam_small(self, place: slice, gradients: Tensor, packed: Tensor, **kind: int) -> None:
         division, masters, n = self.tuned["adam_small"], self.masters, place.stop - place.start
-        back.adam_small[(_parts(n, division["BLOCK"]),)](
+        self._launch(back.adam_small, (_parts(n, division["BLOCK"]),))(
             *masters.small, masters.master[place], gradients, packed, n, masters.step,
             self.config.learning_rate, self.config.adam_epsilon, **ADAM, **kind, **division,
         )  # fmt: skip
