@@ -60,11 +60,12 @@ def keep_freed_memory() -> bool:
 
 
 def optimizers_without_compiler() -> None:
-    """Let torch's optimisers be used without its compiler.
+    """Let torch's optimisers be made without its compiler, for those whose `step` is ours.
 
     Some of their methods import it (900 modules, more CPU time than all of `import torch`) only to tell it to leave
     them alone. A process in which nothing is compiled has nothing to tell. Torch keeps the answer beside the method:
-    here it is given beforehand. Where a version of torch asks in another way, this has no effect.
+    here it is given beforehand. Where a version of torch asks in another way, this has no effect. (torch's own `step`
+    imports the compiler in any case: better while a run starts than in its first update.)
     """
     import sys
 

@@ -20,8 +20,7 @@ from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.heads import ONLINE, SELECT, Draws, UpdateDraws, Wants, noise_size
 from dqnitro.learn import own_pieces
 from dqnitro.learn.actors import CopiedNetwork, SameNetwork
-from dqnitro.learn.transforms import UpdateParts, check_draws, chosen, wrap
-from dqnitro.process_setup import optimizers_without_compiler
+from dqnitro.learn.transforms import UpdateParts, check_draws, wrap
 
 Loss = Callable[[nn.Module, Any, Batch, UpdateDraws | None], tuple[Tensor, Tensor]]
 
@@ -277,8 +276,6 @@ class Learner:
         self._chance = torch.Generator(self.device)  # of the random numbers that the passes of `update` want
         self._chance.manual_seed(config.seed)
         self.atoms = dqn.support(head, self.device) if head.categorical else None
-        if not any(t.compiles for t in chosen(config.wrappers)):
-            optimizers_without_compiler()
         if own.is_own("optimizer", config.optimizer):
             self.optimizer = own_pieces.make_optimizer(config, self.online.parameters())
         else:
