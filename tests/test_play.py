@@ -165,10 +165,7 @@ def test_a_film_can_show_one_of_the_fresh_games_while_it_is_played(pong, tmp_pat
     actions: list[int] = []
     scored = score(pong, 2, epsilon=0.3, backend="console", on_action=actions.append)
     end, truncated = record(pong, tmp_path / "game.mp4", actions=iter(actions))
-    assert end.steps == len(actions) > 500 and not truncated
-    alone = score(pong, 1, epsilon=1.0, backend="console", on_action=actions.append)
-    again, _ = record(pong, tmp_path / "game.mp4", actions=actions[end.steps :])
-    assert [again.score] == alone.scores and end.score in scored.scores
+    assert end.steps == len(actions) > 500 and not truncated and end.score in scored.scores
 
 
 def test_a_film_ends_where_no_more_actions_come(pong, tmp_path):
