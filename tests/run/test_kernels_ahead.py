@@ -9,7 +9,7 @@ from dqnitro.atari.jit import compile_early
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
 from dqnitro.run.gpu import kernels_ahead
-from dqnitro.run.gpu.kernels_ahead import blank_groups, kernels_meanwhile, with_small_ring
+from dqnitro.run.gpu.kernels_ahead import blank_groups, gpu_meanwhile, with_small_ring
 
 KERNELS = Config(
     env_id="pong", envs="console", n_envs=64, device="cuda", runner="hybrid", wrappers=("bfloat16", "own-kernels")
@@ -51,7 +51,7 @@ def test_they_are_compiled_beside_the_block(monkeypatch):
         made.append(Agent(config, groups))
         return made[-1]
 
-    with kernels_meanwhile(KERNELS, GPU, make):
+    with gpu_meanwhile(KERNELS, GPU, make):
         pass
     (agent,) = made
     assert agent.compiled == [agent.all_passes]
@@ -65,20 +65,28 @@ def test_a_failure_is_left_to_who_reports_it(monkeypatch):
         asked.append(config)
         raise RuntimeError("no memory")
 
-    with kernels_meanwhile(KERNELS, GPU, fail):
+    with gpu_meanwhile(KERNELS, GPU, fail):
         pass
     assert asked
 
 
 @pytest.mark.parametrize(
-    ("config", "device", "compiling"),
-    [
-        (KERNELS, GPU, False), (KERNELS, torch.device("cpu"), True), (KERNELS.replace(wrappers=("no-grad",)), GPU, True)
-    ],
-    ids=["nothing to wait for", "no GPU", "no kernels"],
-)  # fmt: skip
-def test_otherwise_nothing_is_begun(config, device, compiling, monkeypatch):
+    ("config", "compiling", "triton"),
+    [(KERNELS, False, True), (KERNELS.replace(wrappers=("no-grad",)), True, False)],
+    ids=["nothing to wait for", "no kernels"],
+)
+def test_otherwise_the_gpu_is_only_woken(config, compiling, triton, monkeypatch):
+    woken = []
     monkeypatch.setattr(compile_early, "under_way", lambda: compiling)
     monkeypatch.setattr(kernels_ahead, "compile_kernels", lambda *a: pytest.fail("begun"))
-    with kernels_meanwhile(config, device, Agent):
+    monkeypatch.setattr(kernels_ahead, "wake", lambda *a: woken.append(a))
+    with gpu_meanwhile(config, GPU, Agent):
         pass
+    assert woken == [(GPU, triton)]
+
+
+def test_without_a_gpu_there_is_nothing_to_prepare(monkeypatch):
+    monkeypatch.setattr(kernels_ahead, "_try", lambda *a: pytest.fail("begun"))
+    with gpu_meanwhile(KERNELS, torch.device("cpu"), Agent):
+        pass
+    kernels_ahead.wake(torch.device("cpu"), False)

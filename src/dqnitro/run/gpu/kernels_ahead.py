@@ -1,8 +1,11 @@
-"""The first start on a machine: the kernels of an update are compiled while processes compile the console."""
+"""While the console is loaded, or compiled by processes of its own: the GPU is prepared in a thread. In the first start
+on a machine that means to compile the kernels of an update.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -59,19 +62,30 @@ def compile_kernels(config: Config, make_agent: MakeAgent) -> None:
     agent.update.compile_for(agent.all_passes)
 
 
-def _try(config: Config, make_agent: MakeAgent) -> None:
+def _try(work: Callable[..., None], *arguments: Any) -> None:
     with contextlib.suppress(Exception):  # whatever is wrong here will be wrong again where it is reported
-        compile_kernels(config, make_agent)
+        work(*arguments)
+
+
+def wake(device: torch.device, triton: bool) -> None:
+    """What a GPU does once in a process, and takes half a second for: its context, its library for products."""
+    x = torch.zeros((16, 16), device=device)
+    torch.mm(x, x)
+    if triton:
+        importlib.import_module("dqnitro.learn.gpu.fused_update")
 
 
 @contextlib.contextmanager
-def kernels_meanwhile(config: Config, device: torch.device, make_agent: MakeAgent) -> Iterator[None]:
-    """While the block waits for the console's compiler, if there is something to wait for and something to compile."""
-    ours = any(t.reads_ring for t in chosen(config.wrappers))
-    if not (device.type == "cuda" and ours and compile_early.under_way()):
+def gpu_meanwhile(config: Config, device: torch.device, make_agent: MakeAgent) -> Iterator[None]:
+    """Prepare the GPU in a thread while the block prepares the console, which may have to be compiled."""
+    if device.type != "cuda":
         yield
         return
-    thread = threading.Thread(target=_try, args=(config, make_agent), name="kernels", daemon=True)
+    ours = any(t.reads_ring for t in chosen(config.wrappers))
+    if ours and compile_early.under_way():
+        thread = threading.Thread(target=_try, args=(compile_kernels, config, make_agent), name="gpu", daemon=True)
+    else:
+        thread = threading.Thread(target=_try, args=(wake, device, ours), name="gpu", daemon=True)
     thread.start()
     yield
     while thread.is_alive():
