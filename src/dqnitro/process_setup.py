@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import pathlib
 
+SHARED_GPU = "DQNITRO_SHARED_GPU"  # set for processes that share a GPU and the cores with others
+BLOCKING_SYNC = 4  # CU_CTX_SCHED_BLOCKING_SYNC of CUDA's driver
 # CPUID leaf 0x1D describes the tile palettes of AMX.
 TILE_PALETTES = 0x1D
 ANSWER = "__dynamo_disable"  # of torch's compiler, beside a method (torch/_compile.py)
@@ -77,3 +79,24 @@ def optimizers_without_compiler() -> None:
         function = getattr(method, "__wrapped__", None)
         if function is not None and getattr(function, ANSWER, None) is None:
             setattr(function, ANSWER, function)
+
+
+def sleep_while_gpu_works(library: str = "libcuda.so.1") -> bool:
+    """Let threads that wait for the GPU sleep, in a process that shares it with others; False where that was not done.
+
+    By default they spin, which answers some hundredths of a millisecond sooner and takes a core that another run could
+    play on. It has to be said before the first use of CUDA.
+    """
+    if not os.environ.get(SHARED_GPU):
+        return False
+    import ctypes
+
+    try:
+        driver = ctypes.CDLL(library)
+        set_flags = driver.cuDevicePrimaryCtxSetFlags_v2
+    except (OSError, AttributeError):  # no driver, or one from before CUDA 11
+        return False
+    device = ctypes.c_int()
+    if driver.cuInit(0) or driver.cuDeviceGet(ctypes.byref(device), 0):
+        return False
+    return set_flags(device, BLOCKING_SYNC) == 0

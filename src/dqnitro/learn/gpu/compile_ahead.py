@@ -11,25 +11,38 @@ import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from types import ModuleType
 from typing import Any
 
 from dqnitro.common.host import usable_cores
-
-Launch = Callable[[Any, tuple[int, ...]], Callable[..., Any]]  # kernel and grid; then the arguments
 
 # As in `atari.jit.parallel_compile`: a program with a display sets `show`, and finds in `spans` when it was compiling.
 show: Callable[[str], None] | None = None
 spans: list[tuple[float, float]] = []
 
 
-def start(kernel: Any, grid: tuple[int, ...]) -> Callable[..., Any]:
-    """What starts a kernel."""
-    return kernel[grid]
+_only_compile: ContextVar[bool] = ContextVar("only_compile", default=False)
 
 
-def only_compile(kernel: Any, grid: tuple[int, ...]) -> Callable[..., Any]:
-    """What asks for a kernel that fits the arguments, and starts nothing."""
-    return functools.partial(kernel.warmup, grid=grid)
+class Kernel:
+    """A Triton kernel, started as usual (`kernel[grid](arguments)`); within `compile_at_once` it is only compiled."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
+        return functools.partial(self._kernel.warmup, grid=grid) if _only_compile.get() else self._kernel[grid]
+
+
+class Kernels:
+    """The kernels of a module."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Kernel:
+        return Kernel(getattr(self._module, name))
 
 
 class Counter:
@@ -51,8 +64,8 @@ class Counter:
 
 
 def compile_at_once(passes: Callable[[], None]) -> int:
-    """Compile what `passes` asks for with `only_compile`, as many kernels at a time as there are cores; how many were
-    new. An older Triton compiles them one by one when they are started.
+    """Compile all that `passes` would start, as many kernels at a time as there are cores; how many were new. None is
+    started, so what comes out of the passes is rubbish. An older Triton compiles kernels one by one when they start.
     """
     import triton
     from triton import knobs
@@ -61,10 +74,12 @@ def compile_at_once(passes: Callable[[], None]) -> int:
         return 0
     counter, usual, began = Counter(), knobs.compilation.listener, time.perf_counter()
     knobs.compilation.listener = counter
+    token = _only_compile.set(True)
     try:
         with ThreadPoolExecutor(usable_cores(), "triton") as pool, mode(pool):
             passes()
     finally:
+        _only_compile.reset(token)
         knobs.compilation.listener = usual
         if counter.new:
             spans.append((began, time.perf_counter()))
