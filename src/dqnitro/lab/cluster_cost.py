@@ -11,10 +11,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from dqnitro.cluster.connect import LOCAL, connect
 from dqnitro.config import Config
 from dqnitro.lab.interleave import compare
 from dqnitro.lab.store import header, save
-from dqnitro.recipes import plan
+from dqnitro.planning import Wish, planned
 from dqnitro.run.cluster import ticks
 from dqnitro.run.cluster.actors import RayHosts
 from dqnitro.run.cluster.crew import Crew
@@ -34,6 +35,7 @@ from dqnitro.run.inline import make_agent
 
 SIZES = (1_000, 100_000, 1_000_000, 8_000_000)  # bytes of an answer
 IDLE_S = 5.0
+NUMBERS_BYTES = 32  # of a step: action, reward, flags, score
 
 
 class HereHosts:
@@ -51,7 +53,7 @@ class HereHosts:
     def play(self, player: Player, permit: Permit, weights: Any) -> Any:
         return player.play(permit, weights)
 
-    def put(self, weights: Sequence[np.ndarray]) -> Any:
+    def put(self, weights: np.ndarray) -> Any:
         return weights
 
     def get(self, answer: Any, seconds: float) -> Any:
@@ -100,26 +102,28 @@ class Used:
         return {k: after[k] - before[k] for k in after} | {"wall": time.monotonic() - began}
 
 
-def config_of(chunk: int, players: int, envs_each: int) -> Config:
-    """Pong as recipe `fast` plays it on a CPU, with a small replay that fills at once."""
-    base = plan("fast", "pong", "cpu").config()
-    n = players * envs_each
-    return base.replace(
-        runner="cluster", players=players, n_envs=n, chunk_vector_steps=chunk, slack_steps=n * chunk, torch_threads=1,
-        env_threads=1, first_fill_steps=500, replay_capacity=5_000, epsilon_decay_steps=500, max_steps=0,
-        device="cpu", act_device="same", env_parts=1,
+def config_of(game: str, recipe: str, chunk: int, players: int, envs_each: int) -> Config:
+    """A game as a recipe plays it on a CPU, with a small replay that fills at once. Chunk 0: the recipe's own."""
+    changes = {"runner": "cluster", "players": players, "n_envs": players * envs_each, "device": "cpu"}
+    changes |= {"chunk_vector_steps": chunk} if chunk else {}
+    config = planned(Wish(game, recipe, changes=changes)).config
+    slack = config.n_envs * config.chunk_vector_steps
+    return config.replace(
+        slack_steps=slack, torch_threads=1, env_threads=1, first_fill_steps=500, replay_capacity=10_000,
+        epsilon_decay_steps=500, max_steps=0,
     )  # fmt: skip
 
 
-def go_on(it: Any, config: Config, chunks: int) -> int:
-    """So many chunks; the steps made."""
+def go_on(it: Any, config: Config, vector_steps: int) -> int:
+    """So many vector steps, rounded up to whole chunks; the steps made."""
+    chunks = -(-vector_steps // config.chunk_vector_steps)
     steps: list[Tick] = list(itertools.islice(it, chunks * config.chunk_vector_steps))
     return len(steps) * config.n_envs
 
 
-def compared(chunk: int, players: int, envs_each: int, rounds: int, chunks: int) -> dict[str, Any]:
+def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dict[str, Any]:
     """Steps per CPU second with Ray and without, in turns."""
-    config = config_of(chunk, players, envs_each)
+    players = config.players
     here = Crew(config, HereHosts())
     twin = make_agent(config, here)
     hosts = RayHosts(connect(LOCAL), 1.0 / players)
@@ -139,7 +143,7 @@ def compared(chunk: int, players: int, envs_each: int, rounds: int, chunks: int)
     for r in range(rounds):
         for name in ("here", "there") if r % 2 == 0 else ("there", "here"):
             made: list[int] = []
-            cost = used.over(lambda name=name, made=made: made.append(go_on(loops[name], config, chunks)))
+            cost = used.over(lambda name=name, made=made: made.append(go_on(loops[name], config, vector_steps)))
             if name == "here":
                 rates["without Ray"].append(made[0] / cost["learner"])
                 spent["without"] += cost["learner"]
@@ -152,10 +156,23 @@ def compared(chunk: int, players: int, envs_each: int, rounds: int, chunks: int)
     twin.close()
     agent.close()
     return {
-        "chunk_vector_steps": chunk, "players": players, "envs_each": envs_each, "steps": steps,
+        "game": config.env_id, "recipe": recipe, "chunk_vector_steps": config.chunk_vector_steps, "players": players,
+        "envs_each": config.n_envs // players, "steps": steps, "step_bytes": frame_bytes(here.spec),
+        "weight_bytes": 4 * sum(p.numel() for p in twin.learner.online.parameters()),
+        "lost_to_ray": lost(spent), "load": os.getloadavg()[0],
         "cpu_s_per_step": {k: v / steps for k, v in spent.items()}, "rates": rates, "idle_cpus_of_ray": idle_rate,
         "table": compare(rates, "without Ray"),
     }  # fmt: skip
+
+
+def frame_bytes(spec: Any) -> int:
+    """What travels for a step: a frame, and some numbers."""
+    return spec.newest(np.zeros((1, *spec.obs_shape), spec.obs_dtype)).nbytes + NUMBERS_BYTES
+
+
+def lost(spent: Mapping[str, float]) -> float:
+    """The share of a step's CPU time that Ray takes."""
+    return 1.0 - spent["without"] / (spent["learner"] + spent["players"] + spent["ray"])
 
 
 def _wait_for_the_spare(hosts: RayHosts, crew: Crew) -> None:
@@ -215,28 +232,36 @@ def fit(rows: Sequence[dict[str, Any]], who: str) -> dict[str, float]:
     return {"per_call_s": max(0.0, float(np.median(y - slope * x))), "per_byte_s": slope}
 
 
+def title_of(run: Mapping[str, Any]) -> str:
+    players = f"{run['players']} player{'s' * (run['players'] > 1)}"
+    return f"{run['game']}, {run['recipe']}, {players}, chunks of {run['chunk_vector_steps']}"
+
+
 def main() -> int:
     p = argparse.ArgumentParser("cluster_cost", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--rounds", type=int, default=6)
-    p.add_argument("--chunks", type=int, default=4, help="of each turn")
+    p.add_argument("--vector-steps", type=int, default=64, help="of each turn, rounded up to whole chunks")
     p.add_argument("--calls", type=int, default=100, help="of each size of a message")
-    p.add_argument("--players", default="1,2", help="numbers of players, separated by commas")
+    p.add_argument(
+        "--runs",
+        nargs="+",
+        default=["pong:auto:1:0", "pong:auto:2:0", "pong:auto:4:0", "breakout:auto:2:0"],
+        metavar="GAME:RECIPE:PLAYERS:CHUNK",
+        help="what is compared; chunk 0: the one that the recipe chooses",
+    )
     p.add_argument("--envs-each", type=int, default=8)
-    p.add_argument("--chunk-sizes", default="8")
     p.add_argument("--out", type=pathlib.Path, required=True)
     args = p.parse_args()
     found = messages(args.calls)
     fits = {f"{kind}_{who}": fit(found[kind], who) for kind in found for who in ("learner", "player", "ray")}
-    runs = [
-        compared(int(chunk), int(players), args.envs_each, args.rounds, args.chunks)
-        for chunk in args.chunk_sizes.split(",")
-        for players in args.players.split(",")
-    ]
-    table = {
-        f"{name}, {r['players']} players, chunks of {r['chunk_vector_steps']}": row
-        for r in runs
-        for name, row in r["table"].items()
-    }
+    runs = []
+    for words in args.runs:
+        game, recipe, players, chunk = words.split(":")
+        config = config_of(game, recipe, int(chunk), int(players), args.envs_each)
+        runs.append(compared(config, recipe, args.rounds, args.vector_steps))
+        r = runs[-1]
+        print(f"{words}: chunks of {r['chunk_vector_steps']}, {r['lost_to_ray']:.1%} lost to Ray", flush=True)
+    table = {f"{name}, {title_of(r)}": row for r in runs for name, row in r["table"].items()}
     protocol = str(__doc__).split("\n\n", 1)[1].strip().replace("\n", " ")
     result = header("cluster", "pong", unit="steps per CPU second", protocol=protocol, rounds=args.rounds, table=table)
     save(args.out, result | {"runs": runs, "messages": found, "fits": fits})
