@@ -26,6 +26,7 @@ from dqnitro.errors import PlayerDied, UserError
 from dqnitro.learn.learner import Learner
 from dqnitro.run.cluster.chunk import Chunk, checksums, from_arrays, joined, steps_of, to_arrays
 from dqnitro.run.cluster.hosts import Hosts, Late, Lost
+from dqnitro.run.cluster.layout import shared_out_again
 from dqnitro.run.cluster.player import Order, Permit, Position, envs_each, first_rng, joined_weights, parts_of
 from dqnitro.run.processes.spawn import own_pieces
 
@@ -326,8 +327,11 @@ class Crew:
         return out
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Go on from `get_state`, with players that have not been permitted anything yet."""
+        """Go on from `get_state`, with players that have not been permitted anything yet; if others saved it, it is
+        shared out again.
+        """
         self._begin_counting()
+        state = shared_out_again(state, len(self._places))
         for i, place in enumerate(self._places):
             prefix = f"p{i}.games."
             games = {k.removeprefix(prefix): np.array(v) for k, v in state.items() if k.startswith(prefix)}
