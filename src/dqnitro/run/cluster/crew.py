@@ -103,6 +103,11 @@ class Crew:
         self._begin_counting()
 
     @property
+    def permitted(self) -> int:
+        """Chunks since the start or resume, those that may still be played included."""
+        return self._permitted
+
+    @property
     def orders(self) -> list[Order]:
         """Of all players."""
         return [place.order for place in self._places]
