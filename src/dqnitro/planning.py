@@ -50,9 +50,8 @@ def planned(wish: Wish) -> Planned:
     config = plan.config(without, also)
     chooses = wish.recipe == "auto" and atari_game(wish.env_id) is None
     fill = small_fill(config, changes) if chooses else {}
-    config = config.replace(**{**fill, **divisible(config, changes)})
-    if wish.recipe == "auto" and config.runner == "cluster":
-        config = config.replace(**for_players(config, changes))
+    shared = for_players(config, changes) if wish.recipe == "auto" else {}
+    config = config.replace(**{**fill, **shared, **divisible(config, changes)})
     budget = budget_steps(config)
     if chooses:
         config = budgeted(config, wish.changes, budget)
@@ -85,22 +84,19 @@ def divisible(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: -(-n // gpus) * gpus for name, n in sizes.items()} | dict(changes) if gpus > 1 else changes
 
 
-def for_players(config: Config, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What `auto` chooses for players on a cluster, but for what was given: environments that can be divided among
-    them, chunks that are long enough for what Ray costs, and a slack of one chunk, so that play and learning overlap.
+def for_players(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `auto` chooses for players on a cluster: environments that can be divided among them, chunks that are long
+    enough for what Ray costs, and a slack of one chunk, so that playing and learning overlap.
     """
+    if changes.get("runner") != "cluster":
+        return {}
     from dqnitro.run.build import resolve_device
 
-    players = config.players
-    if "n_envs" not in given:
-        each = max(-(-config.n_envs // players), ENVS_EACH)
-        config = config.replace(n_envs=players * each, slack_steps=0)
-    if "chunk_vector_steps" not in given:
-        chunk = chunk_for(config, resolve_device(config.device) == "cpu")
-        config = config.replace(chunk_vector_steps=chunk)
-    slack = config.n_envs * config.chunk_vector_steps
-    chosen = {"n_envs": config.n_envs, "chunk_vector_steps": config.chunk_vector_steps, "slack_steps": slack}
-    return {**chosen, **{name: value for name, value in given.items() if name in chosen}}
+    players = changes.get("players", 1)
+    n_envs = changes.get("n_envs", players * max(-(-config.n_envs // players), ENVS_EACH))
+    config = config.replace(**{**changes, "n_envs": n_envs, "slack_steps": 0})
+    chunk = changes.get("chunk_vector_steps") or chunk_for(config, resolve_device(config.device) == "cpu")
+    return {"n_envs": n_envs, "chunk_vector_steps": chunk, "slack_steps": n_envs * chunk}
 
 
 def budgeted(config: Config, given: Mapping[str, Any], budget: float) -> Config:

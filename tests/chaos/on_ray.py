@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 from chaos.harness import Kind, Outcome, World
+from chaos.ray_session import NO_RAY, NoRay
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 FAULTS, MOST = 25, 100  # of a session: one cluster, and runs until so many were made
@@ -43,6 +44,8 @@ def session(folder: pathlib.Path, seed: int, words: list[str]) -> Outcome:
             out = Outcome()
             out.count("hangs", f"a session of more than {SESSION_S / 3600:.0f} hours")
             return out
+    if process.returncode == NO_RAY:
+        raise NoRay(errors.strip().splitlines()[-1])
     if process.returncode:
         raise RuntimeError(f"the session itself failed: {errors[-2000:]}")
     return Outcome(**json.loads(text.strip().splitlines()[-1]))

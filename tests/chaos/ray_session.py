@@ -30,6 +30,7 @@ SHARED = pathlib.Path("/dev/shm")
 IDLE_S, CPU_S, IDLE_SHARE = 60.0, 300.0, 0.3  # without a step: a hang. Ray's own processes are never quite idle
 GONE_S = 30.0  # idle, after the end of a session: an orphan
 RECOVERED_S, RASH = 1.0, 0.3  # a step is at most so old; the share of faults that do not wait for that
+TRIES = 3  # at starting a node
 REFUSALS = 5  # in a row: a checkpoint that cannot be resumed. One may be a node that died while it was asked
 SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20}
 HEALTH = {
@@ -38,8 +39,31 @@ HEALTH = {
 }  # fmt: skip
 FAULTS = {"kill a player": 12, "stop a player": 6, "kill a node": 1, "cut a node off": 1, "kill the driver": 1,
           "stop the driver": 2, "interrupt the driver": 1}  # fmt: skip
+NO_RAY = 3  # exit code
 RAYS_OWN = ("raylet/raylet", "gcs_server", "dashboard", "runtime_env", "log_monitor.py", "monitor.py")
 CODES = {0, 4, 130, 143, -signal.SIGKILL}  # promised ends of a driver; 4: too many losses in a row, saved
+TOLD_AGAIN = {-signal.SIGINT, -signal.SIGTERM}  # of one that had saved, while Python ended
+
+
+class NoRay(Exception):
+    """Ray cannot start a node on this machine."""
+
+
+def head_node(folder: pathlib.Path) -> Any:
+    """A cluster of one node. Ray gives up on it after 30 s, which a very busy machine may need."""
+    from ray.cluster_utils import Cluster
+
+    head, why = {**SMALL, "include_dashboard": False, "_system_config": HEALTH, "temp_dir": str(folder)}, ""
+    for _ in range(TRIES):
+        before = set(family(os.getpid()))
+        try:
+            return Cluster(initialize_head=True, head_node_args=head)
+        except Exception as e:
+            why = f"{type(e).__name__}: {e}"
+            for p in set(family(os.getpid())) - before:
+                with contextlib.suppress(psutil.Error):
+                    p.kill()
+    raise NoRay(why)
 
 
 class Session:
@@ -49,14 +73,11 @@ class Session:
         self.args, self.rng, self.folder = args, random.Random(str(args.seed)), args.folder
         self.out = Outcome(faults=0)
         self.gaps = self.out.seconds  # the longest time without progress after each fault, by kind
-        self.runs = self.drivers = self.refusals = 0
+        self.runs = self.drivers = self.refusals = self.told = 0
         self.named = args.only.split(",") if args.only else []  # the faults to make, in their order
         self.driver: subprocess.Popen[bytes] | None = None
         self.patience = Patience(lambda: family(os.getpid())[1:], IDLE_S, CPU_S, IDLE_SHARE)
-        from ray.cluster_utils import Cluster
-
-        head = {**SMALL, "include_dashboard": False, "_system_config": HEALTH, "temp_dir": str(self.folder / "ray")}
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.cluster = head_node(self.folder / "ray")
         self.nodes: list[Any] = []
         for _ in range(args.nodes - 1):
             self._join()
@@ -73,7 +94,7 @@ class Session:
         return [str(self.args.steps), str(self.args.seed % 1000 + self.runs), str(self.args.players)]
 
     def start(self) -> None:
-        self.drivers += 1
+        self.drivers, self.told = self.drivers + 1, 0
         words = [sys.executable, "-m", "chaos.ray_driver", str(self.run), *self.words]
         environ = {**os.environ, "RAY_ADDRESS": self.cluster.address, "DQNITRO_CLUSTER": "auto"}
         with (self.folder / f"driver-{self.drivers}.log").open("wb") as log:
@@ -135,7 +156,7 @@ class Session:
 
     def _join(self) -> None:
         """Another machine joins; on a busy machine Ray may give up on starting it."""
-        for _ in range(3):
+        for _ in range(TRIES):
             with contextlib.suppress(Exception):
                 self.nodes.append(self.cluster.add_node(**SMALL))
                 return
@@ -150,6 +171,7 @@ class Session:
             self.driver.kill()
         else:
             self.driver.send_signal(self.rng.choice([signal.SIGINT, signal.SIGTERM]))
+            self.told += 1
         return True
 
     # -- the session
@@ -204,7 +226,7 @@ class Session:
             if self.refusals >= REFUSALS:
                 self.out.count("lost", log[-400:])
             return self.refusals >= REFUSALS
-        if code not in CODES:
+        if code not in CODES and not (self.told > 1 and code in TOLD_AGAIN):
             self.out.count("crashes", f"exit code {code}: {log[-400:]}")
             return True
         if code != 0:
@@ -299,6 +321,9 @@ def main() -> int:
     try:
         session = Session(args)
         session.play()
+    except NoRay as e:
+        print(f"Ray cannot start a node on this machine ({e})", file=sys.stderr)
+        return NO_RAY
     finally:
         if session is not None:
             session.close()
