@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 
-from chaos.harness import Outcome, Patience, family
+from chaos.harness import Outcome, Patience, be_the_reaper, family, has_ended
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MARK = "DQNITRO_CHAOS_SESSION"  # in the environment of every process that belongs to a session
@@ -258,9 +258,11 @@ def expected(steps: str, seed: str, players: str) -> str:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Processes of this session, whoever their parent is now."""
-    found = []
-    for p in psutil.process_iter():
+    """Processes of this session, whoever their parent is now: its descendants, orphans included where it adopts them,
+    and those with the mark, which a process that has changed its title may have overwritten.
+    """
+    found = [p for p in family(os.getpid())[1:] if not has_ended(p.pid)]
+    for p in set(psutil.process_iter()) - set(found):
         with contextlib.suppress(psutil.Error, OSError):
             if p.pid != os.getpid() and p.environ().get(MARK) == mark and p.status() != psutil.STATUS_ZOMBIE:
                 found.append(p)
@@ -318,6 +320,7 @@ def main() -> int:
         "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
     }  # fmt: skip
     before, session = segments(), None
+    be_the_reaper()
     try:
         session = Session(args)
         session.play()
