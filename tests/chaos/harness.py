@@ -19,6 +19,7 @@ import pathlib
 import random
 import shutil
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -78,6 +79,10 @@ class Outcome:
     def count(self, column: str, note: str) -> None:
         self.bad[column] += 1
         self.notes.append(f"{column}: {note}")
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"n": len(values), "median": round(statistics.median(values), 2), "max": round(max(values), 2)}
 
 
 @dataclass(frozen=True)
