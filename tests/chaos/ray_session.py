@@ -330,6 +330,7 @@ def main() -> int:
     finally:
         if session is not None:
             session.close()
+    assert session is not None
     count_left(session.out, before)
     print(json.dumps(asdict(session.out)))
     return 0
