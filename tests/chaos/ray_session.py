@@ -42,7 +42,7 @@ FAULTS = {"kill a player": 12, "stop a player": 6, "kill a node": 1, "cut a node
 NO_RAY = 3  # exit code
 RAYS_OWN = ("raylet/raylet", "gcs_server", "dashboard", "runtime_env", "log_monitor.py", "monitor.py")
 CODES = {0, 4, 130, 143, -signal.SIGKILL}  # promised ends of a driver; 4: too many losses in a row, saved
-TOLD_AGAIN = {-signal.SIGINT, -signal.SIGTERM}  # of one that had saved, while Python ended
+TOLD_AGAIN = {-signal.SIGINT, -signal.SIGTERM}  # a second signal ends it at once (docs/resuming.md)
 
 
 class NoRay(Exception):

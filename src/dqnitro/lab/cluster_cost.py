@@ -2,8 +2,8 @@
 
 Two learners take turns over the same chunks: one whose players are Ray actors on this machine, and its reference, whose
 players live in its own process. Counted is CPU time of all processes that belong to a learner, so that other programs
-on the machine do not count; the wall clock is not used. What Ray's own processes use while nobody plays is measured
-first and subtracted.
+on the machine do not count. What Ray's processes, and its threads in others, use while nobody plays is measured first
+and subtracted for the time that a turn took: on a busy machine it would count many times. It is stored beside.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dqnitro.run.cluster.player import Order, Permit, Player, Position
 from dqnitro.run.inline import make_agent
 
 SIZES = (1_000, 100_000, 1_000_000, 8_000_000)  # bytes of an answer
-IDLE_S = 5.0
+IDLE_S = 10.0
 NUMBERS_BYTES = 32  # of a step: action, reward, flags, score
 
 
@@ -102,6 +102,12 @@ class Used:
         return {k: after[k] - before[k] for k in after} | {"wall": time.monotonic() - began}
 
 
+def idle_cpus(used: Used) -> dict[str, float]:
+    """What the learner's process, the players' and Ray's use while nothing is asked of them, in cores."""
+    idle = used.over(lambda: time.sleep(IDLE_S))
+    return {k: v / idle["wall"] for k, v in idle.items() if k != "wall"}
+
+
 def config_of(game: str, recipe: str, chunk: int, players: int, envs_each: int) -> Config:
     """A game as a recipe plays it on a CPU, with a small replay that fills at once. Chunk 0: the recipe's own."""
     changes = {"runner": "cluster", "players": players, "n_envs": players * envs_each, "device": "cpu"}
@@ -135,23 +141,22 @@ def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dic
             pass
     _wait_for_the_spare(hosts, there)
     used = Used(lambda: list(hosts.processes()))
-    idle = used.over(lambda: time.sleep(IDLE_S))
-    idle_rate = idle["ray"] / idle["wall"]
+    idle = idle_cpus(used)
     rates: dict[str, list[float]] = {"without Ray": [], "with Ray": []}
     spent: dict[str, float] = dict.fromkeys(("learner", "players", "ray", "without"), 0.0)
-    steps = 0
+    steps, wall = 0, {"here": 0.0, "there": 0.0}
     for r in range(rounds):
         for name in ("here", "there") if r % 2 == 0 else ("there", "here"):
             made: list[int] = []
-            cost = used.over(lambda name=name, made=made: made.append(go_on(loops[name], config, vector_steps)))
+            whole = used.over(lambda name=name, made=made: made.append(go_on(loops[name], config, vector_steps)))
+            cost = {k: max(0.0, whole[k] - idle[k] * whole["wall"]) for k in idle}
+            wall[name] += whole["wall"]
             if name == "here":
                 rates["without Ray"].append(made[0] / cost["learner"])
                 spent["without"] += cost["learner"]
             else:
-                own = max(0.0, cost["ray"] - idle_rate * cost["wall"])
-                rates["with Ray"].append(made[0] / (cost["learner"] + cost["players"] + own))
-                for k, v in (("learner", cost["learner"]), ("players", cost["players"]), ("ray", own)):
-                    spent[k] += v
+                rates["with Ray"].append(made[0] / sum(cost.values()))
+                spent |= {k: spent[k] + v for k, v in cost.items()}
                 steps += made[0]
     twin.close()
     agent.close()
@@ -160,7 +165,7 @@ def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dic
         "envs_each": config.n_envs // players, "steps": steps, "step_bytes": frame_bytes(here.spec),
         "weight_bytes": 4 * sum(p.numel() for p in twin.learner.online.parameters()),
         "lost_to_ray": lost(spent), "load": os.getloadavg()[0],
-        "cpu_s_per_step": {k: v / steps for k, v in spent.items()}, "rates": rates, "idle_cpus_of_ray": idle_rate,
+        "cpu_s_per_step": {k: v / steps for k, v in spent.items()}, "rates": rates, "idle_cpus": idle, "wall_s": wall,
         "table": compare(rates, "without Ray"),
     }  # fmt: skip
 
@@ -205,14 +210,13 @@ def messages(calls: int) -> dict[str, Any]:
         pid = ray.get(actor.pid.remote())
         used = Used(lambda: [pid])
         time.sleep(2)
-        idle = used.over(lambda: time.sleep(IDLE_S))
-        rate = idle["ray"] / idle["wall"]
+        rate = idle_cpus(used)
 
         def costs(work: Callable[[], Any]) -> dict[str, float]:
             work()
-            cost = used.over(lambda: [work() for _ in range(calls)])
-            own = max(0.0, cost["ray"] - rate * cost["wall"])
-            return {"learner": cost["learner"] / calls, "player": cost["players"] / calls, "ray": own / calls}
+            whole = used.over(lambda: [work() for _ in range(calls)])
+            cost = {k: max(0.0, whole[k] - rate[k] * whole["wall"]) / calls for k in rate}
+            return {"learner": cost["learner"], "player": cost["players"], "ray": cost["ray"]}
 
         rows = [{"bytes": n, **costs(lambda n=n: ray.get(actor.answer.remote(n)))} for n in SIZES]
         out: dict[str, Any] = {"answers": rows}
