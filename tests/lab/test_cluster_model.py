@@ -1,11 +1,16 @@
 """The model of a cluster: what it must say where the answer is known."""
 
+import json
+import pathlib
+
 import pytest
 
 import fakes_envs
-from dqnitro.lab.cluster_cost import HereHosts, fit
+from dqnitro.lab.cluster_cost import HereHosts, config_of, fit
 from dqnitro.lab.cluster_model import Cluster, Inputs, checked, inputs_of, predict
+from dqnitro.recipes import players
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FREE = Inputs(1e-3, 1e-5, 0, 0, 0, 0, 0, 0, 0, 7088)
 
 
@@ -46,6 +51,19 @@ def test_inputs_are_read_out_of_a_measured_file():
     assert (i.weight_learner_s, i.weight_player_s) == pytest.approx((7e-3, 14e-3))
     told = (3e-3 + 3e-9 * 7e6 / 2) / 64
     assert checked(result)[-1] == f"| pong | 2 | 8 | 6.0% | {told / (1.5e-3 + told):.1%} |"
+
+
+def test_what_auto_expects_of_ray_is_what_was_measured():
+    """And the chunks that were measured are those that it chooses."""
+    result = json.loads((ROOT / "results" / "ray-cost-2-cores.json").read_text())
+    fits, who = result["fits"], ("learner", "player", "ray")
+    call, byte = (sum(fits[f"answers_{w}"][k] for w in who) for k in ("per_call_s", "per_byte_s"))
+    weights = sum(fits[f"weights_{w}"]["per_byte_s"] for w in who)
+    assert pytest.approx(byte, rel=0.1) == players.STEP_BYTE_S
+    for run in result["runs"]:
+        assert call < players.CHUNK_S < 2 * (call + weights * 7e6)
+        config = config_of(run["game"], run["recipe"], 0, run["players"], run["envs_each"])
+        assert config.chunk_vector_steps == run["chunk_vector_steps"]
 
 
 def test_the_reference_of_the_measurement_is_the_runner_itself(monkeypatch):

@@ -13,6 +13,7 @@ import contextlib
 import itertools
 import os
 import pathlib
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -268,7 +269,8 @@ def main() -> int:
     table = {f"{name}, {title_of(r)}": row for r in runs for name, row in r["table"].items()}
     protocol = str(__doc__).split("\n\n", 1)[1].strip().replace("\n", " ")
     result = header("cluster", "pong", unit="steps per CPU second", protocol=protocol, rounds=args.rounds, table=table)
-    save(args.out, result | {"runs": runs, "messages": found, "fits": fits})
+    words = {"command": shlex.join(["python", "-m", "dqnitro.lab.cluster_cost", *sys.argv[1:]])}
+    save(args.out, result | words | {"runs": runs, "messages": found, "fits": fits})
     for name, row in table.items():
         print(f"{name:<45} {row['rate']:8.1f} steps/CPU s   {row['ratio']:.3f}x [{row['low']:.3f}, {row['high']:.3f}]")
     for name, f in fits.items():

@@ -82,7 +82,7 @@ def predict(i: Inputs, c: Cluster) -> Predicted:
     learner = steps / (steps * i.learn_s / c.learner_times + message_learner)
     chunks_per_byte = size + i.weight_bytes / c.cores  # the weights go to a node once for all its players
     network = c.bytes_per_s / chunks_per_byte * steps
-    whole = steps * (i.play_s + i.learn_s) + message_player + message_learner
+    whole = steps * (i.play_s + i.learn_s / c.learner_times) + message_player + message_learner
     return Predicted(players, learner, network, (message_player + message_learner) / whole)
 
 
