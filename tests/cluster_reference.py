@@ -5,9 +5,10 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.run.cluster.crew import slack_chunks
+from dqnitro.run.cluster.layout import new_rngs
 from dqnitro.run.cluster.player import envs_each, first_rng
 from dqnitro.run.inline import choose_actions, learn_owed, make_agent, remember
-from dqnitro.run.processes.player import unpack_rng
+from dqnitro.run.processes.player import pack_rng, unpack_rng
 
 CORRIDOR = Config(
     env_id="dqnitro_test/Corridor-v0", n_envs=4, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
@@ -17,8 +18,11 @@ CORRIDOR = Config(
 )  # fmt: skip
 
 
-def inline_with_the_same_ages(config: Config):
-    """The reference implementation: one process, one loop, and weights and epsilon of `slack` chunks ago."""
+def inline_with_the_same_ages(config: Config, shared_out: dict[int, int] | None = None):
+    """The reference implementation: one process, one loop, and weights and epsilon of `slack` chunks ago.
+
+    `shared_out`: from these chunks on, so many players.
+    """
     a = make_agent(config.replace(runner="inline", players=1, slack_steps=0))
     online, generators = list(a.learner.online.parameters()), []
     for i in range(config.players):
@@ -27,6 +31,11 @@ def inline_with_the_same_ages(config: Config):
     kept, slack, m, tick = [], slack_chunks(config), envs_each(config), 0
     while a.clock.steps < config.max_steps:
         if tick % config.chunk_vector_steps == 0:
+            if players := (shared_out or {}).get(tick // config.chunk_vector_steps):
+                words = new_rngs([pack_rng(rng) for rng in generators], players)
+                generators, m = [np.random.Generator(np.random.PCG64()) for _ in words], config.n_envs // players
+                for rng, w in zip(generators, words, strict=True):
+                    rng.bit_generator.state = unpack_rng(w)
             kept.append(([p.detach().clone() for p in online], a.clock.epsilon()))
         weights, epsilon = kept[max(0, len(kept) - 1 - slack)]
         current = [p.data for p in online]
@@ -36,7 +45,7 @@ def inline_with_the_same_ages(config: Config):
             [
                 choose_actions(
                     rng, epsilon, a.pending[i * m : (i + 1) * m], a.envs.spec.n_actions,
-                    lambda i=i: a.learner.greedy(a.obs[i * m : (i + 1) * m]),
+                    lambda i=i, m=m: a.learner.greedy(a.obs[i * m : (i + 1) * m]),
                 )
                 for i, rng in enumerate(generators)
             ]

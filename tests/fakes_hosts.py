@@ -69,7 +69,7 @@ class LocalHosts:
         return self._answer(handle, call)
 
     def put(self, weights):
-        return [w.copy() for w in weights]
+        return weights.copy()
 
     def get(self, answer, seconds):
         return answer.get()

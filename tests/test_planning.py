@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from dqnitro.envs.look import look
 from dqnitro.errors import ConfigError
 from dqnitro.planning import Wish, planned
+from dqnitro.recipes.players import ENVS_EACH, LOST, chunk_for, lost_to_ray
 
 
 class Walk(gym.Env):
@@ -102,3 +103,29 @@ def test_a_run_that_ends_before_its_first_update_says_so(env_id, changes, says):
 
 def test_a_run_that_learns_says_nothing():
     assert plan("dqnitro_test/Walk-v0", max_steps=2_000).notes == ()
+
+
+def players_of(env_id, players, **changes):
+    return planned(Wish(env_id, changes={"runner": "cluster", "players": players, "device": "cpu", **changes})).config
+
+
+@pytest.mark.parametrize(("env_id", "players"), [("pong", 1), ("pong", 4), ("breakout", 2), ("breakout", 64)])
+def test_auto_chooses_chunks_that_lose_little_to_ray_and_a_slack_of_one_of_them(env_id, players):
+    config = players_of(env_id, players)
+    chunk, each = config.chunk_vector_steps, config.n_envs // players
+    assert each >= ENVS_EACH and config.n_envs == each * players
+    assert lost_to_ray(config, chunk, True) <= LOST < lost_to_ray(config, chunk // 2, True)
+    assert config.slack_steps == config.n_envs * chunk
+
+
+def test_a_learner_on_a_gpu_leaves_less_of_a_step_for_ray_to_be_a_part_of():
+    config = players_of("breakout", 8)
+    assert chunk_for(config, learns_on_cpu=False) > chunk_for(config, learns_on_cpu=True)
+
+
+def test_what_is_given_for_players_is_kept():
+    config = players_of("pong", 2, n_envs=6, chunk_vector_steps=3, slack_steps=0)
+    assert (config.n_envs, config.chunk_vector_steps, config.slack_steps) == (6, 3, 0)
+    few = players_of("pong", 2, n_envs=2)
+    assert few.chunk_vector_steps > players_of("pong", 2).chunk_vector_steps, "fewer environments, longer chunks"
+    assert few.slack_steps == 2 * few.chunk_vector_steps

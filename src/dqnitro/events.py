@@ -111,6 +111,10 @@ class JsonlSink(NullSink):
     def log(self, values: Mapping[str, float], wall_s: float, steps: int) -> None:
         self._write("log", wall_s=round(wall_s, 4), steps=steps, values=dict(values))
 
+    def players(self, players: int, wall_s: float, steps: int) -> None:
+        """From here on so many players share the environments: with seed and config this determines the run."""
+        self._write("players", wall_s=round(wall_s, 4), steps=steps, players=players)
+
     def position(self) -> int:
         self._flush()
         return os.path.getsize(self._path)

@@ -12,6 +12,7 @@ from dqnitro.config import Config
 from dqnitro.envs import atari_game, env_kind
 from dqnitro.ladder import fitted
 from dqnitro.learn import fixed_order, own_pieces, transforms
+from dqnitro.recipes.players import ENVS_EACH, chunk_for
 from dqnitro.requirements import check_runner
 
 # About how long an update takes on a core, for planning with minutes. Small networks: results/cartpole-90s.json. The
@@ -48,7 +49,9 @@ def planned(wish: Wish) -> Planned:
     plan = recipes.plan(wish.recipe, wish.env_id, changes.get("device"), changes.get("runner"))
     config = plan.config(without, also)
     chooses = wish.recipe == "auto" and atari_game(wish.env_id) is None
-    config = config.replace(**{**(small_fill(config, changes) if chooses else {}), **divisible(config, changes)})
+    fill = small_fill(config, changes) if chooses else {}
+    shared = for_players(config, changes) if wish.recipe == "auto" else {}
+    config = config.replace(**{**fill, **shared, **divisible(config, changes)})
     budget = budget_steps(config)
     if chooses:
         config = budgeted(config, wish.changes, budget)
@@ -79,6 +82,21 @@ def divisible(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     gpus = changes.get("gpus", 1)
     sizes = {name: getattr(config, name) for name in ("n_envs", "batch_size")}
     return {name: -(-n // gpus) * gpus for name, n in sizes.items()} | dict(changes) if gpus > 1 else changes
+
+
+def for_players(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What `auto` chooses for players on a cluster: environments that can be divided among them, chunks that are long
+    enough for what Ray costs, and a slack of one chunk, so that playing and learning overlap.
+    """
+    if changes.get("runner") != "cluster":
+        return {}
+    from dqnitro.run.build import resolve_device
+
+    players = changes.get("players", 1)
+    n_envs = changes.get("n_envs", players * max(-(-config.n_envs // players), ENVS_EACH))
+    config = config.replace(**{**changes, "n_envs": n_envs, "slack_steps": 0})
+    chunk = changes.get("chunk_vector_steps") or chunk_for(config, resolve_device(config.device) == "cpu")
+    return {"n_envs": n_envs, "chunk_vector_steps": chunk, "slack_steps": n_envs * chunk}
 
 
 def budgeted(config: Config, given: Mapping[str, Any], budget: float) -> Config:

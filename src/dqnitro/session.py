@@ -43,7 +43,7 @@ LIMITS = (
     "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s",
     "eval_every_steps", "games_per_eval", "eval_epsilon",
 )  # fmt: skip
-LAYOUT = ("gpus",)  # may change as well: the shards of the run are dealt out again
+LAYOUT = ("gpus", "players")  # may change as well: what the ranks or the players had is dealt out again
 ENDINGS = ("solved", "steps", "minutes")  # of a run that did what it was asked for
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "callback": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
@@ -174,6 +174,8 @@ def _resume(
         if saved_by != config.gpus:
             ranks = f"{saved_by} rank{'s' * (saved_by > 1)}"
             _say(f"saved by {ranks}: replay and environments are dealt out to {config.gpus}")
+        if (players := players_of(manifest)) != config.players:
+            _say(f"saved with --players {players}: the environments are shared out again to {config.players}")
         return _run(ticks, Training(agent, folder.path, callbacks), folder, sinks, started, manifest)
     finally:
         agent.close()
@@ -185,6 +187,11 @@ def _load(agent: Any, folder: RunFolder, loaded: shards.Loaded | None) -> int:
         return agent.load(folder.path)
     agent.set_state(loaded.arrays, loaded.record)
     return loaded.ranks
+
+
+def players_of(manifest: dict[str, Any]) -> int:
+    """How many players shared the environments when this was saved."""
+    return int(manifest["config"].get("players", 1))
 
 
 def _file_sinks(
@@ -216,6 +223,8 @@ def _run(
     tally = Tally(agent, sinks, agent.config.log_every_s, wall_before)
     if manifest:
         tally.set_state(manifest["tally"])
+        if jsonl and players_of(manifest) != agent.config.players:
+            jsonl.players(agent.config.players, wall_before, agent.clock.steps)
 
     def save() -> None:
         if folder is None or jsonl is None:

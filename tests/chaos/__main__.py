@@ -23,7 +23,6 @@ import json
 import pathlib
 import random
 import shlex
-import statistics
 import sys
 import tempfile
 import time
@@ -32,7 +31,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chaos import damage, drift, gpu_models, gpu_runners, inputs, live, on_ray, saves
-from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans
+from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans, spread
 from dqnitro.common.files import write_json
 from dqnitro.lab.store import header, save
 
@@ -92,10 +91,6 @@ def campaign(world: World, kinds: list[tuple[Kind, int]], seed: int, say: Say, k
         say(row_text(rows[-1]))
         keep(result := summed(rows, failures))
     return result
-
-
-def spread(values: list[float]) -> dict[str, float]:
-    return {"n": len(values), "median": round(statistics.median(values), 2), "max": round(max(values), 2)}
 
 
 def summed(rows: list[dict[str, Any]], failures: list[dict[str, str]]) -> dict[str, Any]:

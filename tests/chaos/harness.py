@@ -19,6 +19,7 @@ import pathlib
 import random
 import shutil
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -78,6 +79,10 @@ class Outcome:
     def count(self, column: str, note: str) -> None:
         self.bad[column] += 1
         self.notes.append(f"{column}: {note}")
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    return {"n": len(values), "median": round(statistics.median(values), 2), "max": round(max(values), 2)}
 
 
 @dataclass(frozen=True)
@@ -253,11 +258,19 @@ def warm_console() -> None:
 class Patience:
     """Notices processes that hang: by what they do, not by the clock."""
 
-    def __init__(self, processes: Callable[[], list[psutil.Process]], idle_s: float = IDLE_S, cpu_s: float = CPU_S):
-        self._processes, self._idle_s, self._cpu_s = processes, idle_s, cpu_s
+    def __init__(
+        self, processes: Callable[[], list[psutil.Process]], idle_s: float = IDLE_S, cpu_s: float = CPU_S,
+        idle_share: float = 0.05,
+    ) -> None:  # fmt: skip
+        """`idle_share`: of a core, which they use together while nothing happens."""
+        self._processes, self._idle_s, self._cpu_s, self._idle_share = processes, idle_s, cpu_s, idle_share
         self._last = time.monotonic()
-        self._idled = 0.0
+        self._idled = self._before = 0.0
         self._used: dict[int, float] = {}  # seconds of the CPU, by process
+
+    def begin_again(self) -> None:
+        """They have got somewhere: what they did until now does not count any more."""
+        self._idled, self._before = 0.0, sum(self._used.values())
 
     def over(self) -> bool:
         """Have they idled, or worked, for too long? Cheap if asked often."""
@@ -273,9 +286,9 @@ class Patience:
                 self._used[p.pid] = times.user + times.system
                 waiting = waiting or p.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
         used = sum(self._used.values())
-        if not waiting and used - before < 0.05 * elapsed:
+        if not waiting and used - before < self._idle_share * elapsed:
             self._idled += min(elapsed, 2 * LOOK_S)  # a look that comes late has itself waited for a core
-        return self._idled > self._idle_s or used > self._cpu_s
+        return self._idled > self._idle_s or used - self._before > self._cpu_s
 
 
 def family(pid: int) -> list[psutil.Process]:

@@ -1,4 +1,5 @@
-"""The run that faults on a cluster are made in: `python -m chaos.ray_driver FOLDER STEPS`, begun or continued.
+"""The run that faults on a cluster are made in: `python -m chaos.ray_driver FOLDER STEPS SEED PLAYERS`, begun or
+continued.
 
 It ends with a line of JSON: the digest of everything that the run has learned and will do next.
 """
@@ -22,18 +23,22 @@ CONFIG = Config(
     env_id="dqnitro_test/SlowOnRay-v0", n_envs=6, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
     first_fill_steps=100, replay_capacity=600, target_sync_steps=50, epsilon_start=0.5, epsilon_decay_steps=2000,
     torch_threads=1, n_step=2, double=True, learning_rate=5e-3, steps_per_update=8.0, checkpoint_every_s=2.0,
-    log_every_s=0.1, runner="cluster", players=3, chunk_vector_steps=8, slack_steps=48,
+    log_every_s=0.1, runner="cluster", chunk_vector_steps=8, slack_steps=48,
 )  # fmt: skip
 
 
-def main(folder: str, steps: str) -> int:
+def config_of(steps: int, seed: int, players: int) -> Config:
+    return CONFIG.replace(max_steps=steps, seed=seed, players=players)
+
+
+def main(folder: str, steps: str, seed: str, players: str) -> int:
     run = pathlib.Path(folder)
     try:
         if run.is_dir() and complete(run / "checkpoints"):
             result = resume(run, max_steps=int(steps), trust=True)
         else:  # killed before its first checkpoint
             shutil.rmtree(run, ignore_errors=True)
-            result = train(CONFIG.replace(max_steps=int(steps)), run)
+            result = train(config_of(int(steps), int(seed), int(players)), run)
     except (UserError, PlayerDied) as e:
         print(f"chaos: {e}", file=sys.stderr)
         return e.exit_code

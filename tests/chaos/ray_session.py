@@ -1,11 +1,13 @@
-"""A cluster of three nodes on this machine, a run whose players live there, and faults until the run has ended.
+"""A cluster on this machine, runs whose players live there, and faults until so many were made and the run has ended.
 
-`python -m chaos.ray_session SEED MEAN_S STEPS FOLDER` prints one line of JSON, an `Outcome`. The campaign starts
-it as a process of its own, because a process that has used Ray can neither fork nor be sure of its threads.
+`python -m chaos.ray_session FOLDER --seed N --faults N` prints one line of JSON, an `Outcome`. The campaign starts it
+as a process of its own, because a process that has used Ray can neither fork nor be sure of its threads. Whether a run
+hangs is judged by what its processes do, not by the clock: on a busy machine the start of a driver takes minutes.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -20,47 +22,80 @@ from typing import Any
 
 import psutil
 
-from chaos.harness import Outcome, digest
-from chaos.ray_driver import CONFIG
+from chaos.harness import Outcome, Patience, be_the_reaper, family, has_ended
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MARK = "DQNITRO_CHAOS_SESSION"  # in the environment of every process that belongs to a session
 SHARED = pathlib.Path("/dev/shm")
-QUIET_S = 180.0  # without a step: a hang. The start of a driver with its players takes most of it on a busy machine
+IDLE_S, CPU_S, IDLE_SHARE = 60.0, 300.0, 0.3  # without a step: a hang. Ray's own processes are never quite idle
+GONE_S = 30.0  # idle, after the end of a session: an orphan
 RECOVERED_S, RASH = 1.0, 0.3  # a step is at most so old; the share of faults that do not wait for that
-NODES, CPUS = 3, 1
-SMALL = {"num_cpus": CPUS, "object_store_memory": 80 << 20}
+TRIES = 3  # at starting a node
+REFUSALS = 5  # in a row: a checkpoint that cannot be resumed. One may be a node that died while it was asked
+SMALL = {"num_cpus": 1, "object_store_memory": 80 << 20}
 HEALTH = {
     "health_check_initial_delay_ms": 2000, "health_check_period_ms": 1000, "health_check_timeout_ms": 4000,
     "health_check_failure_threshold": 3, "enable_worker_prestart": False,
 }  # fmt: skip
 FAULTS = {"kill a player": 12, "stop a player": 6, "kill a node": 1, "cut a node off": 1, "kill the driver": 1,
           "stop the driver": 2, "interrupt the driver": 1}  # fmt: skip
+NO_RAY = 3  # exit code
 RAYS_OWN = ("raylet/raylet", "gcs_server", "dashboard", "runtime_env", "log_monitor.py", "monitor.py")
 CODES = {0, 4, 130, 143, -signal.SIGKILL}  # promised ends of a driver; 4: too many losses in a row, saved
+TOLD_AGAIN = {-signal.SIGINT, -signal.SIGTERM}  # a second signal ends it at once (docs/resuming.md)
+
+
+class NoRay(Exception):
+    """Ray cannot start a node on this machine."""
+
+
+def head_node(folder: pathlib.Path) -> Any:
+    """A cluster of one node. Ray gives up on it after 30 s, which a very busy machine may need."""
+    from ray.cluster_utils import Cluster
+
+    head, why = {**SMALL, "include_dashboard": False, "_system_config": HEALTH, "temp_dir": str(folder)}, ""
+    for _ in range(TRIES):
+        before = set(family(os.getpid()))
+        try:
+            return Cluster(initialize_head=True, head_node_args=head)
+        except Exception as e:
+            why = f"{type(e).__name__}: {e}"
+            for p in set(family(os.getpid())) - before:
+                with contextlib.suppress(psutil.Error):
+                    p.kill()
+    raise NoRay(why)
 
 
 class Session:
-    """The cluster, the driver, and what is done to them."""
+    """The cluster, the driver of a run, and what is done to them."""
 
-    def __init__(self, seed: str, mean_s: float, steps: int, folder: pathlib.Path) -> None:
-        self.rng, self.mean_s, self.steps, self.folder = random.Random(seed), mean_s, steps, folder
-        self.out, self.run = Outcome(faults=0), folder / "run"
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.rng, self.folder = args, random.Random(str(args.seed)), args.folder
+        self.out = Outcome(faults=0)
         self.gaps = self.out.seconds  # the longest time without progress after each fault, by kind
-        self.drivers, self.driver = 0, None
-        from ray.cluster_utils import Cluster
-
-        head = {**SMALL, "include_dashboard": False, "_system_config": HEALTH, "temp_dir": str(folder / "ray")}
-        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.runs = self.drivers = self.refusals = self.told = 0
+        self.named = args.only.split(",") if args.only else []  # the faults to make, in their order
+        self.driver: subprocess.Popen[bytes] | None = None
+        self.patience = Patience(lambda: family(os.getpid())[1:], IDLE_S, CPU_S, IDLE_SHARE)
+        self.cluster = head_node(self.folder / "ray")
         self.nodes: list[Any] = []
-        for _ in range(NODES - 1):
+        for _ in range(args.nodes - 1):
             self._join()
 
     # -- the driver
 
+    @property
+    def run(self) -> pathlib.Path:
+        return self.folder / f"run-{self.runs}"
+
+    @property
+    def words(self) -> list[str]:
+        """Steps, seed and players of the run."""
+        return [str(self.args.steps), str(self.args.seed % 1000 + self.runs), str(self.args.players)]
+
     def start(self) -> None:
-        self.drivers += 1
-        words = [sys.executable, "-m", "chaos.ray_driver", str(self.run), str(self.steps)]
+        self.drivers, self.told = self.drivers + 1, 0
+        words = [sys.executable, "-m", "chaos.ray_driver", str(self.run), *self.words]
         environ = {**os.environ, "RAY_ADDRESS": self.cluster.address, "DQNITRO_CLUSTER": "auto"}
         with (self.folder / f"driver-{self.drivers}.log").open("wb") as log:
             self.driver = subprocess.Popen(words, env=environ, stdout=log, stderr=subprocess.STDOUT)
@@ -82,13 +117,18 @@ class Session:
         named = [p for p in found if (p.info["cmdline"] or [""])[0].startswith("ray::PlayerHost")]
         return [p for p in named if p.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)]
 
+    @property
+    def enough(self) -> bool:
+        return self.out.faults >= self.args.faults
+
     def strike(self) -> str:
         """One fault; its name, or nothing if there was nobody to strike."""
-        name = self.rng.choices(list(FAULTS), list(FAULTS.values()))[0]
+        name = self.named[0] if self.named else self.rng.choices(list(FAULTS), list(FAULTS.values()))[0]
         with contextlib.suppress(psutil.Error):
             done = self._player(name) if "player" in name else self._node(name) if "node" in name else self._stop(name)
             if done:
                 self.out.faults += 1
+                self.named = self.named[1:]
                 return name
         return ""
 
@@ -116,7 +156,7 @@ class Session:
 
     def _join(self) -> None:
         """Another machine joins; on a busy machine Ray may give up on starting it."""
-        for _ in range(3):
+        for _ in range(TRIES):
             with contextlib.suppress(Exception):
                 self.nodes.append(self.cluster.add_node(**SMALL))
                 return
@@ -131,13 +171,22 @@ class Session:
             self.driver.kill()
         else:
             self.driver.send_signal(self.rng.choice([signal.SIGINT, signal.SIGTERM]))
+            self.told += 1
         return True
 
     # -- the session
 
     def play(self) -> None:
+        """Runs on the same cluster, one after the other, until there were enough faults."""
+        while not self.enough and not any(self.out.bad.values()) and self.runs < 2 * self.args.faults:
+            self.runs += 1
+            self._play_one()
+            print(f"run {self.runs}: {self.out.faults} faults, {self.out.bad}", file=sys.stderr, flush=True)
+
+    def _play_one(self) -> None:
         """Faults until the run has reached its end; a driver that ended before is started again."""
         self.start()
+        self.patience.begin_again()
         last, changed, struck = self.progress(), time.monotonic(), ""
         due, rash = self._next()
         while True:
@@ -147,8 +196,10 @@ class Session:
                 if struck:
                     self.gaps[struck][-1] = max(self.gaps[struck][-1], now - changed)
                 last, changed = seen, now
-            if now - changed > QUIET_S:
-                self.out.count("hangs", f"no step for {QUIET_S:.0f} s after {struck}: {self.log()[-400:]}")
+                self.patience.begin_again()
+                self.refusals = 0
+            if self.patience.over():
+                self.out.count("hangs", f"no step after {struck}: {self.log()[-400:]}")
                 return
             if self.driver is not None and self.driver.poll() is not None:
                 if self._ended(self.driver.returncode):
@@ -156,14 +207,14 @@ class Session:
                 self.start()
                 struck = ""
                 due, rash = self._next()
-            elif now > due and seen and (rash or now - changed < RECOVERED_S):
+            elif now > due and seen and not self.enough and (rash or now - changed < RECOVERED_S):
                 if struck := self.strike():
                     self.gaps.setdefault(struck, []).append(0.0)
                 due, rash = self._next()
 
     def _next(self) -> tuple[float, bool]:
         """When the next fault is due, and whether it comes even if the run has not recovered from the last one."""
-        return time.monotonic() + 0.5 + self.rng.expovariate(1 / self.mean_s), self.rng.random() < RASH
+        return time.monotonic() + 0.5 + self.rng.expovariate(1 / self.args.every_s), self.rng.random() < RASH
 
     def _ended(self, code: int) -> bool:
         """Is the run at its end? Whatever the driver did that is not promised is counted."""
@@ -171,15 +222,17 @@ class Session:
         if "Traceback (most recent call last)" in log:
             self.out.count("tracebacks", log[-600:])
         if code == 2:
-            self.out.count("lost", log[-400:])
-            return True
-        if code not in CODES:
+            self.refusals += 1
+            if self.refusals >= REFUSALS:
+                self.out.count("lost", log[-400:])
+            return self.refusals >= REFUSALS
+        if code not in CODES and not (self.told > 1 and code in TOLD_AGAIN):
             self.out.count("crashes", f"exit code {code}: {log[-400:]}")
             return True
         if code != 0:
             return False
-        if json.loads(log.strip().splitlines()[-1])["digest"] != expected(self.steps):
-            self.out.count("different", f"after {self.gaps}")
+        if json.loads(log.strip().splitlines()[-1])["digest"] != expected(*self.words):
+            self.out.count("different", f"run {self.runs} after {self.gaps}")
         return True
 
     def close(self) -> None:
@@ -188,11 +241,13 @@ class Session:
         self.cluster.shutdown()
 
 
-def expected(steps: int) -> str:
+def expected(steps: str, seed: str, players: str) -> str:
     """The digest of the inline loop with the same ages: the run that nothing happened to."""
+    from chaos.harness import digest
+    from chaos.ray_driver import config_of
     from cluster_reference import inline_with_the_same_ages
 
-    agent = inline_with_the_same_ages(CONFIG.replace(max_steps=steps))
+    agent = inline_with_the_same_ages(config_of(int(steps), int(seed), int(players)))
 
     class Result:
         pass
@@ -203,9 +258,11 @@ def expected(steps: int) -> str:
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """Processes of this session, whoever their parent is now."""
-    found = []
-    for p in psutil.process_iter():
+    """Processes of this session, whoever their parent is now: its descendants, orphans included where it adopts them,
+    and those with the mark, which a process that has changed its title may have overwritten.
+    """
+    found = [p for p in family(os.getpid())[1:] if not has_ended(p.pid)]
+    for p in set(psutil.process_iter()) - set(found):
         with contextlib.suppress(psutil.Error, OSError):
             if p.pid != os.getpid() and p.environ().get(MARK) == mark and p.status() != psutil.STATUS_ZOMBIE:
                 found.append(p)
@@ -228,20 +285,13 @@ def of_others(name: str) -> bool:
     return False
 
 
-def main(seed: str, mean_s: str, steps: str, folder: str) -> int:
-    os.environ |= {
-        MARK: f"{seed}-{os.getpid()}", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
-    }  # fmt: skip
-    before, session = segments(), None
-    try:
-        session = Session(seed, float(mean_s), int(steps), pathlib.Path(folder))
-        session.play()
-    finally:
-        if session is not None:
-            session.close()
-    out, end = session.out, time.monotonic() + 30
-    while (left := marked(os.environ[MARK])) and time.monotonic() < end:
+def count_left(out: Outcome, before: set[str]) -> None:
+    """Processes and shared memory that a session left behind, after those that are about to end have ended."""
+    mark = os.environ[MARK]
+    patience = Patience(lambda: marked(mark), GONE_S, CPU_S)
+    patience.over()
+    patience.begin_again()
+    while (left := marked(mark)) and not patience.over():
         time.sleep(0.2)
     for p in left:
         with contextlib.suppress(psutil.Error):
@@ -252,9 +302,39 @@ def main(seed: str, mean_s: str, steps: str, folder: str) -> int:
     for name in sorted(segments() - before):
         if not of_others(name):
             out.count("lost", f"left in {SHARED}: {name}")
-    print(json.dumps(asdict(out)))
+
+
+def main() -> int:
+    p = argparse.ArgumentParser("chaos.ray_session", description=__doc__)
+    p.add_argument("folder", type=pathlib.Path)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--faults", type=int, default=25)
+    p.add_argument("--only", default="", help="the faults to make, in their order, instead of random ones")
+    p.add_argument("--every-s", type=float, default=1.0, help="between two faults, besides the time of recovery")
+    p.add_argument("--steps", type=int, default=9000, help="of a run")
+    p.add_argument("--nodes", type=int, default=3)
+    p.add_argument("--players", type=int, default=3)
+    args = p.parse_args()
+    os.environ |= {
+        MARK: f"{args.seed}-{os.getpid()}", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
+    }  # fmt: skip
+    before, session = segments(), None
+    be_the_reaper()
+    try:
+        session = Session(args)
+        session.play()
+    except NoRay as e:
+        print(f"Ray cannot start a node on this machine ({e})", file=sys.stderr)
+        return NO_RAY
+    finally:
+        if session is not None:
+            session.close()
+    assert session is not None
+    count_left(session.out, before)
+    print(json.dumps(asdict(session.out)))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

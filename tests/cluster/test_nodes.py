@@ -74,6 +74,16 @@ class FakeRay:
             raise answer
         return answer
 
+    alive = True
+
+    def nodes(self):
+        return [{"Alive": self.alive, "NodeID": BIG.id, "Resources": {}}]
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch):
+    monkeypatch.setattr(nodes, "GONE_S", 0.0)
+
 
 def asked(answer, shared=None):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
@@ -84,6 +94,11 @@ def test_a_node_like_this_one_passes(tmp_path):
     (tmp_path / "seeds.json").write_text("{}")
     assert asked(lambda f, path: f(path), tmp_path / "seeds.json") == []
     assert asked(lambda f, path: f(path)) == []
+
+
+def test_a_node_that_dies_while_it_is_asked_is_left_out(monkeypatch):
+    monkeypatch.setattr(FakeRay, "alive", False)
+    assert asked(lambda f, path: TimeoutError()) == []
 
 
 BAD = {

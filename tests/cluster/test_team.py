@@ -1,5 +1,6 @@
 """Which ends of a run on a cluster are ends, and which are accidents; with a Ray that does what it is told."""
 
+import json
 import pathlib
 import signal
 import types
@@ -8,6 +9,10 @@ import pytest
 
 from dqnitro.cluster.nodes import Need
 from dqnitro.cluster.team import LOST, Ended, RayTeam, order_of
+from dqnitro.common.files import sealed
+from dqnitro.storage.base import LocalStorage
+from dqnitro.storage.mailbox import Request
+from dqnitro.store.run_folder import RunFolder
 
 
 class FakeRay:
@@ -102,3 +107,22 @@ def test_a_node_that_cannot_even_start_a_run_is_one_of_three_losses():
 def test_a_storage_that_fails_for_long_ends_its_run_with_the_reason():
     team, _, said = team_of([Ended(2, "s3://x cannot be used")])
     assert followed(team) == {1: 2} and team.members[1].why == "s3://x cannot be used" and not said
+
+
+def test_a_run_whose_files_travel_counts_as_running_here(tmp_path):
+    """The command that takes its files holds its lock, from the first file on, until the run is gone."""
+    summary, folder, states = json.dumps(sealed({"state": "running"})).encode(), RunFolder(tmp_path / "s1"), []
+    team, ray, _ = team_of([])
+
+    def exchanges():
+        yield None
+        yield Request(1, "put", ("s1/summary.json", 0, summary, True))
+        states.append(folder.state())
+        yield None
+        raise FakeRay.RayError
+
+    answers = exchanges()
+    actor = types.SimpleNamespace(exchange=types.SimpleNamespace(remote=lambda answer: answers))
+    ray.get = next
+    team.serve_files(actor, LocalStorage(tmp_path), str(folder.path))
+    assert states == ["running"] and folder.state() == "crashed"

@@ -1,12 +1,17 @@
 """The model of a cluster: what it must say where the answer is known."""
 
+import json
+import pathlib
+
 import pytest
 
 import fakes_envs
-from dqnitro.lab.cluster_cost import HereHosts, fit
-from dqnitro.lab.cluster_model import Cluster, Inputs, inputs_of, predict
+from dqnitro.lab.cluster_cost import HereHosts, config_of, fit
+from dqnitro.lab.cluster_model import Cluster, Inputs, checked, inputs_of, predict
+from dqnitro.recipes import players
 
-FREE = Inputs(1e-3, 1e-5, 0, 0, 0, 0, 0, 0)
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FREE = Inputs(1e-3, 1e-5, 0, 0, 0, 0, 0, 0, 0, 7088)
 
 
 def test_without_costs_players_add_up_until_the_learner_is_full():
@@ -18,10 +23,10 @@ def test_without_costs_players_add_up_until_the_learner_is_full():
 
 
 def test_longer_chunks_lose_less_to_calls_and_nothing_less_to_bytes():
-    calls = Inputs(1e-3, 0, 1e-3, 0, 1e-3, 0, 0, 0)
+    calls = Inputs(1e-3, 0, 1e-3, 0, 1e-3, 0, 0, 0, 0, 7088)
     a, b = (predict(calls, Cluster(1, 1, chunk=chunk)).lost_to_ray for chunk in (8, 64))
     assert a == pytest.approx(2e-3 / (64e-3 + 2e-3)) and b < a / 7
-    size = Inputs(1e-3, 0, 0, 1e-9, 0, 1e-9, 0, 0)
+    size = Inputs(1e-3, 0, 0, 1e-9, 0, 1e-9, 0, 0, 0, 7088)
     a, b = (predict(size, Cluster(1, 1, chunk=chunk)).lost_to_ray for chunk in (8, 64))
     assert a == pytest.approx(b)
 
@@ -32,16 +37,33 @@ def test_a_line_is_fitted():
 
 
 def test_inputs_are_read_out_of_a_measured_file():
-    one = {"per_call_s": 1e-3, "per_byte_s": 0.0}
-    result = {
-        "fits": {f"answers_{who}": one for who in ("learner", "player", "ray")},
-        "messages": {"weights": [{"bytes": 7e6, "learner": 1, "player": 0.01, "ray": 0.02}]},
-        "runs": [{"players": 1, "envs_each": 8, "chunk_vector_steps": 8,
-                  "cpu_s_per_step": {"learner": 1e-3, "players": 5e-4, "ray": 1e-4, "without": 1.5e-3}}],
+    call, weights = {"per_call_s": 1e-3, "per_byte_s": 0.0}, {"per_call_s": 0.0, "per_byte_s": 1e-9}
+    run = {
+        "game": "pong", "players": 2, "envs_each": 8, "chunk_vector_steps": 8, "step_bytes": 7088, "weight_bytes": 7e6,
+        "cpu_s_per_step": {"learner": 1e-3, "players": 5e-4, "ray": 1e-4, "without": 1.5e-3}, "lost_to_ray": 0.06,
     }  # fmt: skip
-    i = inputs_of(result)
-    assert i.play_s == pytest.approx(6e-4 - 2e-3 / 64) and i.learn_s == pytest.approx(1.5e-3 - i.play_s)
-    assert i.weight_player_s == pytest.approx(0.03)
+    fits = {f"{kind}_{who}": f for kind, f in (("answers", call), ("weights", weights))
+            for who in ("learner", "player", "ray")}  # fmt: skip
+    result = {"fits": fits, "runs": [run]}
+    i = inputs_of(result, run)
+    message = 2e-3 + 2e-9 * 7e6 / 2  # of the player and of Ray: a call, and its part of the weights
+    assert i.play_s == pytest.approx(6e-4 - message / 64) and i.learn_s == pytest.approx(1.5e-3 - i.play_s)
+    assert (i.weight_learner_s, i.weight_player_s) == pytest.approx((7e-3, 14e-3))
+    told = (3e-3 + 3e-9 * 7e6 / 2) / 64
+    assert checked(result)[-1] == f"| pong | 2 | 8 | 6.0% | {told / (1.5e-3 + told):.1%} |"
+
+
+def test_what_auto_expects_of_ray_is_what_was_measured():
+    """And the chunks that were measured are those that it chooses."""
+    result = json.loads((ROOT / "results" / "ray-cost-2-cores.json").read_text())
+    fits, who = result["fits"], ("learner", "player", "ray")
+    call, byte = (sum(fits[f"answers_{w}"][k] for w in who) for k in ("per_call_s", "per_byte_s"))
+    weights = sum(fits[f"weights_{w}"]["per_byte_s"] for w in who)
+    assert pytest.approx(byte, rel=0.1) == players.STEP_BYTE_S
+    for run in result["runs"]:
+        assert call < players.CHUNK_S < 2 * (call + weights * 7e6)
+        config = config_of(run["game"], run["recipe"], 0, run["players"], run["envs_each"])
+        assert config.chunk_vector_steps == run["chunk_vector_steps"]
 
 
 def test_the_reference_of_the_measurement_is_the_runner_itself(monkeypatch):

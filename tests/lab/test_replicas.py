@@ -31,3 +31,14 @@ def test_the_model_counts_what_cannot_be_hidden():
     assert found["efficiency_of_updates"]["not overlapped"] == pytest.approx(200e-6 / (220e-6 + sent + 10e-6))
     step, more = 0.107, 256 * 30e-6
     assert found["efficiency_of_a_run"]["overlapped"] == pytest.approx(step / (step + more))
+
+
+def test_two_ranks_check_the_model_with_what_they_measured_themselves(tmp_path, capsys):
+    sizes = {4 << 10: 1e-4, 256 << 10: 2e-4, 4 << 20: 3e-3, 7 << 20: 6e-3}
+    seconds = {"alone": 2e-3, "averaged": 4.5e-3, **{f"all-reduce of {n} bytes": s for n, s in sizes.items()}}
+    measured = {"what": "replicas", "ranks": 2, "backend": "gloo", "bytes": 6_748_824, "own_kernels": True}
+    (tmp_path / "two.json").write_text(json.dumps({**measured, "seconds": seconds}))
+    assert replicas.main(["predict", str(tmp_path / "two.json")]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["measured_s"] == 4.5e-3
+    assert told["predicted_s"] == pytest.approx({"not overlapped": 5.2e-3, "overlapped": 4.2e-3})

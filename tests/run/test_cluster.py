@@ -1,6 +1,7 @@
 """The runner `cluster` without a cluster: equal to the inline loop with the same ages, whatever is lost."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import fakes
 import fakes_envs
 from cluster_reference import CORRIDOR, inline_with_the_same_ages, same
 from dqnitro.envs import make_envs
-from dqnitro.errors import ConfigError, PlayerDied
+from dqnitro.errors import CheckpointError, ConfigError, PlayerDied
 from dqnitro.run import make_run
 from dqnitro.run.cluster import cpus_each
 from dqnitro.run.cluster.chunk import Chunk, Recorder, from_arrays, joined, steps_of, to_arrays
@@ -106,6 +107,32 @@ def test_a_run_that_was_stopped_within_a_chunk_goes_on_bit_for_bit(name, hosts, 
     config = VARIANTS[name]
     train(config.replace(max_steps=76), tmp_path / "r")
     same(resume(tmp_path / "r", max_steps=config.max_steps).agent, inline_with_the_same_ages(config))
+
+
+@pytest.mark.parametrize(("name", "steps", "players"), [
+    ("2 players", 76, 4), ("2 players", 72, 1), ("slack 2", 76, 4), ("pixels", 40, 4), ("4 players, slack 1", 60, 2),
+])  # fmt: skip
+def test_other_players_go_on_with_all_games_and_a_log_says_from_where(name, steps, players, hosts, tmp_path, capsys):
+    """Chunks that may be played already are those of the players before."""
+    config, run = VARIANTS[name], tmp_path / "r"
+    before = train(config.replace(max_steps=steps), run).agent.envs
+    result = resume(run, max_steps=config.max_steps, players=players)
+    same(result.agent, inline_with_the_same_ages(config, {before.permitted: players}))
+    assert f"--players {config.players}: the environments are shared out again to {players}" in capsys.readouterr().err
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    told = [(x["steps"] >= steps, x["players"]) for x in lines if x["event"] == "players"]
+    assert told == [(True, players)]
+    assert len(hosts[1].players) == players
+
+
+def test_what_lost_players_owe_is_not_shared_out(hosts, tmp_path, monkeypatch):
+    monkeypatch.setattr(LocalHosts, "lose_from", 20)
+    with pytest.raises(PlayerDied):
+        train(VARIANTS["slack 2"], tmp_path / "r")
+    monkeypatch.undo()
+    in_this_process(monkeypatch)
+    with pytest.raises(CheckpointError, match="cannot be shared out; hint: resume it with --players 2 first"):
+        resume(tmp_path / "r", players=4)
 
 
 def test_a_player_that_is_lost_again_and_again_ends_the_run_which_is_saved_and_goes_on(hosts, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.metadata
 import pathlib
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,8 @@ from typing import Any
 from dqnitro.cluster.connect import INSTALL, Cluster
 from dqnitro.errors import ConfigError
 
-PROBE_S = 60.0  # for a task of some milliseconds on each node: starting a worker takes seconds on a busy one
+PROBE_S = 120.0  # for a task of some milliseconds on each node: starting a worker takes seconds, many on a busy one
+GONE_S = 15.0  # for Ray to notice that a node is gone, after a call on it has failed
 SAME = ("torch", "numpy", "ale-py", "gymnasium")  # packages whose version decides what a run computes
 
 
@@ -167,7 +169,7 @@ def check_work(cluster: Cluster, nodes: Sequence[Node], why_not: Callable[[Any],
 def _each(
     cluster: Cluster, nodes: Sequence[Node], question: Callable[[Any], Any], about: Any
 ) -> Iterator[tuple[Node, Any]]:
-    """The answer of every node; all work at the same time."""
+    """The answer of every node that does not die meanwhile; all work at the same time."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray = cluster.ray
@@ -179,8 +181,20 @@ def _each(
         try:
             found = ray.get(answer, timeout=PROBE_S)
         except Exception as e:
+            if not is_up(cluster, node):
+                continue
             raise ConfigError(f"node {node.name} does not answer ({type(e).__name__})", "`ray status` shows it") from e
         yield node, found
+
+
+def is_up(cluster: Cluster, node: Node) -> bool:
+    """Is it still a node of the cluster? Ray may need some seconds to notice that it is not."""
+    end = time.monotonic() + GONE_S
+    while node.id in {n.id for n in alive(cluster)}:
+        if time.monotonic() > end:
+            return True
+        time.sleep(0.2)
+    return False
 
 
 def free_cpus(cluster: Cluster, nodes: Sequence[Node]) -> list[float]:

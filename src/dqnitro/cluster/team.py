@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from dqnitro.cluster.connect import Cluster
 from dqnitro.cluster.nodes import Need
+from dqnitro.common.files import HeldLock
 from dqnitro.errors import UserError
 from dqnitro.storage.away import Away, Courier, scratch_folder
 from dqnitro.storage.by_url import storage_at
@@ -226,16 +227,24 @@ class RayTeam:
         member.node, member.began = "", time.monotonic()
         if order.away is not None and not order.away.url:
             assert self._served is not None
-            named = {"target": self._serve, "args": (actor, self._served(member.seed)), "daemon": True}
+            named = {
+                "target": self.serve_files,
+                "args": (actor, self._served(member.seed), order.folder),
+                "daemon": True,
+            }
             member.server = threading.Thread(name=f"files of {self._name(member.seed)}", **named)
             member.server.start()
 
-    def _serve(self, actor: Any, storage: Served) -> None:
+    def serve_files(self, actor: Any, storage: Served, folder: str) -> None:
         """Do what a run wants done with its files, until it is gone."""
-        answer: Answer | None = None
-        with contextlib.suppress(self._ray.exceptions.RayError):
-            while True:
-                answer = serve(storage, self._ray.get(actor.exchange.remote(answer)))
+        answer, lock = None, HeldLock(pathlib.Path(folder))
+        try:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                while True:
+                    answer = serve(storage, self._ray.get(actor.exchange.remote(answer)))
+                    lock.look()
+        finally:
+            lock.release()
 
     def _settle(self, member: Member) -> None:
         """A run that ended has its exit code; one that was lost starts again, unless it is to stop anyway."""

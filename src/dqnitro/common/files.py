@@ -194,6 +194,32 @@ def take_lock(file: IO[str]) -> bool | None:
     return True
 
 
+class HeldLock:
+    """The lock of a run folder for a run whose process is on another machine: who looks here sees that it is trained.
+
+    The folder appears with the first file that travels, so it is asked again and again.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._file: IO[str] | None = None
+
+    def look(self) -> None:
+        """Take it, if the folder is there by now and nobody has it."""
+        if self._file is None and self._folder.is_dir():
+            with contextlib.suppress(OSError):
+                file = (self._folder / LOCK).open("a")
+                if take_lock(file) is False:
+                    file.close()
+                else:
+                    self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
 def _take_on_windows(file: IO[str]) -> bool | None:
     try:
         import msvcrt

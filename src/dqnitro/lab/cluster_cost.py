@@ -2,8 +2,8 @@
 
 Two learners take turns over the same chunks: one whose players are Ray actors on this machine, and its reference, whose
 players live in its own process. Counted is CPU time of all processes that belong to a learner, so that other programs
-on the machine do not count; the wall clock is not used. What Ray's own processes use while nobody plays is measured
-first and subtracted.
+on the machine do not count. What Ray's processes, and its threads in others, use while nobody plays is measured first
+and subtracted for the time that a turn took: on a busy machine it would count many times. It is stored beside.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import os
 import pathlib
+import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +27,7 @@ from dqnitro.cluster.connect import LOCAL, connect
 from dqnitro.config import Config
 from dqnitro.lab.interleave import compare
 from dqnitro.lab.store import header, save
-from dqnitro.recipes import plan
+from dqnitro.planning import Wish, planned
 from dqnitro.run.cluster import ticks
 from dqnitro.run.cluster.actors import RayHosts
 from dqnitro.run.cluster.crew import Crew
@@ -33,7 +35,8 @@ from dqnitro.run.cluster.player import Order, Permit, Player, Position
 from dqnitro.run.inline import make_agent
 
 SIZES = (1_000, 100_000, 1_000_000, 8_000_000)  # bytes of an answer
-IDLE_S = 5.0
+IDLE_S = 10.0
+NUMBERS_BYTES = 32  # of a step: action, reward, flags, score
 
 
 class HereHosts:
@@ -51,7 +54,7 @@ class HereHosts:
     def play(self, player: Player, permit: Permit, weights: Any) -> Any:
         return player.play(permit, weights)
 
-    def put(self, weights: Sequence[np.ndarray]) -> Any:
+    def put(self, weights: np.ndarray) -> Any:
         return weights
 
     def get(self, answer: Any, seconds: float) -> Any:
@@ -100,26 +103,34 @@ class Used:
         return {k: after[k] - before[k] for k in after} | {"wall": time.monotonic() - began}
 
 
-def config_of(chunk: int, players: int, envs_each: int) -> Config:
-    """Pong as recipe `fast` plays it on a CPU, with a small replay that fills at once."""
-    base = plan("fast", "pong", "cpu").config()
-    n = players * envs_each
-    return base.replace(
-        runner="cluster", players=players, n_envs=n, chunk_vector_steps=chunk, slack_steps=n * chunk, torch_threads=1,
-        env_threads=1, first_fill_steps=500, replay_capacity=5_000, epsilon_decay_steps=500, max_steps=0,
-        device="cpu", act_device="same", env_parts=1,
+def idle_cpus(used: Used) -> dict[str, float]:
+    """What the learner's process, the players' and Ray's use while nothing is asked of them, in cores."""
+    idle = used.over(lambda: time.sleep(IDLE_S))
+    return {k: v / idle["wall"] for k, v in idle.items() if k != "wall"}
+
+
+def config_of(game: str, recipe: str, chunk: int, players: int, envs_each: int) -> Config:
+    """A game as a recipe plays it on a CPU, with a small replay that fills at once. Chunk 0: the recipe's own."""
+    changes = {"runner": "cluster", "players": players, "n_envs": players * envs_each, "device": "cpu"}
+    changes |= {"chunk_vector_steps": chunk} if chunk else {}
+    config = planned(Wish(game, recipe, changes=changes)).config
+    slack = config.n_envs * config.chunk_vector_steps
+    return config.replace(
+        slack_steps=slack, torch_threads=1, env_threads=1, first_fill_steps=500, replay_capacity=10_000,
+        epsilon_decay_steps=500, max_steps=0,
     )  # fmt: skip
 
 
-def go_on(it: Any, config: Config, chunks: int) -> int:
-    """So many chunks; the steps made."""
+def go_on(it: Any, config: Config, vector_steps: int) -> int:
+    """So many vector steps, rounded up to whole chunks; the steps made."""
+    chunks = -(-vector_steps // config.chunk_vector_steps)
     steps: list[Tick] = list(itertools.islice(it, chunks * config.chunk_vector_steps))
     return len(steps) * config.n_envs
 
 
-def compared(chunk: int, players: int, envs_each: int, rounds: int, chunks: int) -> dict[str, Any]:
+def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dict[str, Any]:
     """Steps per CPU second with Ray and without, in turns."""
-    config = config_of(chunk, players, envs_each)
+    players = config.players
     here = Crew(config, HereHosts())
     twin = make_agent(config, here)
     hosts = RayHosts(connect(LOCAL), 1.0 / players)
@@ -131,31 +142,43 @@ def compared(chunk: int, players: int, envs_each: int, rounds: int, chunks: int)
             pass
     _wait_for_the_spare(hosts, there)
     used = Used(lambda: list(hosts.processes()))
-    idle = used.over(lambda: time.sleep(IDLE_S))
-    idle_rate = idle["ray"] / idle["wall"]
+    idle = idle_cpus(used)
     rates: dict[str, list[float]] = {"without Ray": [], "with Ray": []}
     spent: dict[str, float] = dict.fromkeys(("learner", "players", "ray", "without"), 0.0)
-    steps = 0
+    steps, wall = 0, {"here": 0.0, "there": 0.0}
     for r in range(rounds):
         for name in ("here", "there") if r % 2 == 0 else ("there", "here"):
             made: list[int] = []
-            cost = used.over(lambda name=name, made=made: made.append(go_on(loops[name], config, chunks)))
+            whole = used.over(lambda name=name, made=made: made.append(go_on(loops[name], config, vector_steps)))
+            cost = {k: max(0.0, whole[k] - idle[k] * whole["wall"]) for k in idle}
+            wall[name] += whole["wall"]
             if name == "here":
                 rates["without Ray"].append(made[0] / cost["learner"])
                 spent["without"] += cost["learner"]
             else:
-                own = max(0.0, cost["ray"] - idle_rate * cost["wall"])
-                rates["with Ray"].append(made[0] / (cost["learner"] + cost["players"] + own))
-                for k, v in (("learner", cost["learner"]), ("players", cost["players"]), ("ray", own)):
-                    spent[k] += v
+                rates["with Ray"].append(made[0] / sum(cost.values()))
+                spent |= {k: spent[k] + v for k, v in cost.items()}
                 steps += made[0]
     twin.close()
     agent.close()
     return {
-        "chunk_vector_steps": chunk, "players": players, "envs_each": envs_each, "steps": steps,
-        "cpu_s_per_step": {k: v / steps for k, v in spent.items()}, "rates": rates, "idle_cpus_of_ray": idle_rate,
+        "game": config.env_id, "recipe": recipe, "chunk_vector_steps": config.chunk_vector_steps, "players": players,
+        "envs_each": config.n_envs // players, "steps": steps, "step_bytes": frame_bytes(here.spec),
+        "weight_bytes": 4 * sum(p.numel() for p in twin.learner.online.parameters()),
+        "lost_to_ray": lost(spent), "load": os.getloadavg()[0],
+        "cpu_s_per_step": {k: v / steps for k, v in spent.items()}, "rates": rates, "idle_cpus": idle, "wall_s": wall,
         "table": compare(rates, "without Ray"),
     }  # fmt: skip
+
+
+def frame_bytes(spec: Any) -> int:
+    """What travels for a step: a frame, and some numbers."""
+    return spec.newest(np.zeros((1, *spec.obs_shape), spec.obs_dtype)).nbytes + NUMBERS_BYTES
+
+
+def lost(spent: Mapping[str, float]) -> float:
+    """The share of a step's CPU time that Ray takes."""
+    return 1.0 - spent["without"] / (spent["learner"] + spent["players"] + spent["ray"])
 
 
 def _wait_for_the_spare(hosts: RayHosts, crew: Crew) -> None:
@@ -188,14 +211,13 @@ def messages(calls: int) -> dict[str, Any]:
         pid = ray.get(actor.pid.remote())
         used = Used(lambda: [pid])
         time.sleep(2)
-        idle = used.over(lambda: time.sleep(IDLE_S))
-        rate = idle["ray"] / idle["wall"]
+        rate = idle_cpus(used)
 
         def costs(work: Callable[[], Any]) -> dict[str, float]:
             work()
-            cost = used.over(lambda: [work() for _ in range(calls)])
-            own = max(0.0, cost["ray"] - rate * cost["wall"])
-            return {"learner": cost["learner"] / calls, "player": cost["players"] / calls, "ray": own / calls}
+            whole = used.over(lambda: [work() for _ in range(calls)])
+            cost = {k: max(0.0, whole[k] - rate[k] * whole["wall"]) / calls for k in rate}
+            return {"learner": cost["learner"], "player": cost["players"], "ray": cost["ray"]}
 
         rows = [{"bytes": n, **costs(lambda n=n: ray.get(actor.answer.remote(n)))} for n in SIZES]
         out: dict[str, Any] = {"answers": rows}
@@ -215,31 +237,40 @@ def fit(rows: Sequence[dict[str, Any]], who: str) -> dict[str, float]:
     return {"per_call_s": max(0.0, float(np.median(y - slope * x))), "per_byte_s": slope}
 
 
+def title_of(run: Mapping[str, Any]) -> str:
+    players = f"{run['players']} player{'s' * (run['players'] > 1)}"
+    return f"{run['game']}, {run['recipe']}, {players}, chunks of {run['chunk_vector_steps']}"
+
+
 def main() -> int:
     p = argparse.ArgumentParser("cluster_cost", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--rounds", type=int, default=6)
-    p.add_argument("--chunks", type=int, default=4, help="of each turn")
+    p.add_argument("--vector-steps", type=int, default=64, help="of each turn, rounded up to whole chunks")
     p.add_argument("--calls", type=int, default=100, help="of each size of a message")
-    p.add_argument("--players", default="1,2", help="numbers of players, separated by commas")
+    p.add_argument(
+        "--runs",
+        nargs="+",
+        default=["pong:auto:1:0", "pong:auto:2:0", "pong:auto:4:0", "breakout:auto:2:0"],
+        metavar="GAME:RECIPE:PLAYERS:CHUNK",
+        help="what is compared; chunk 0: the one that the recipe chooses",
+    )
     p.add_argument("--envs-each", type=int, default=8)
-    p.add_argument("--chunk-sizes", default="8")
     p.add_argument("--out", type=pathlib.Path, required=True)
     args = p.parse_args()
     found = messages(args.calls)
     fits = {f"{kind}_{who}": fit(found[kind], who) for kind in found for who in ("learner", "player", "ray")}
-    runs = [
-        compared(int(chunk), int(players), args.envs_each, args.rounds, args.chunks)
-        for chunk in args.chunk_sizes.split(",")
-        for players in args.players.split(",")
-    ]
-    table = {
-        f"{name}, {r['players']} players, chunks of {r['chunk_vector_steps']}": row
-        for r in runs
-        for name, row in r["table"].items()
-    }
+    runs = []
+    for words in args.runs:
+        game, recipe, players, chunk = words.split(":")
+        config = config_of(game, recipe, int(chunk), int(players), args.envs_each)
+        runs.append(compared(config, recipe, args.rounds, args.vector_steps))
+        r = runs[-1]
+        print(f"{words}: chunks of {r['chunk_vector_steps']}, {r['lost_to_ray']:.1%} lost to Ray", flush=True)
+    table = {f"{name}, {title_of(r)}": row for r in runs for name, row in r["table"].items()}
     protocol = str(__doc__).split("\n\n", 1)[1].strip().replace("\n", " ")
     result = header("cluster", "pong", unit="steps per CPU second", protocol=protocol, rounds=args.rounds, table=table)
-    save(args.out, result | {"runs": runs, "messages": found, "fits": fits})
+    words = {"command": shlex.join(["python", "-m", "dqnitro.lab.cluster_cost", *sys.argv[1:]])}
+    save(args.out, result | words | {"runs": runs, "messages": found, "fits": fits})
     for name, row in table.items():
         print(f"{name:<45} {row['rate']:8.1f} steps/CPU s   {row['ratio']:.3f}x [{row['low']:.3f}, {row['high']:.3f}]")
     for name, f in fits.items():

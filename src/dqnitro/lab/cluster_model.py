@@ -2,8 +2,11 @@
 
 The model is a sum and a minimum. A player's chunk takes its CPU time for playing, plus its side of a message; all
 players of a node work at the same time, one a core. The learner's process takes, for every chunk, its side of a message
-(a part for the call and a part for each byte), and its own work for every step. The network carries every chunk once
-to the learner, and every version of the weights once to each node. The slowest of players, learner and network decides.
+(a part for the call and a part for each byte), and its own work for every step; it hands every version of the weights
+over once for all. The network carries every chunk once to the learner, and every version once to each node. The slowest
+of players, learner and network decides.
+
+First it predicts, from messages alone, what was measured with one, two and four players: a check of its first half.
 
 Measured, in the file: CPU seconds for a step of playing and of learning, for a call, for a byte. Assumed, by options:
 cores of a node, bandwidth, and how much faster a learner on a GPU is. Not in the model: latency (slack hides it),
@@ -20,6 +23,8 @@ from typing import Any
 
 from dqnitro.lab.store import load
 
+SIDES = {"learner": ("learner",), "player": ("player", "ray")}  # of a message; Ray's own processes are on every node
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -32,8 +37,9 @@ class Inputs:
     call_player_s: float  # a chunk, at the player and in Ray's processes of its node
     byte_player_s: float
     weight_bytes: float
-    weight_player_s: float  # a version of the weights, at a node
-    step_bytes: float = 84 * 84 + 32.0  # a frame, and what goes with it
+    weight_learner_s: float  # a version of the weights, at the learner
+    weight_player_s: float  # and at a node
+    step_bytes: float  # a frame, and what goes with it
 
 
 @dataclass(frozen=True)
@@ -69,33 +75,41 @@ class Predicted:
 def predict(i: Inputs, c: Cluster) -> Predicted:
     steps = c.envs_each * c.chunk  # of a chunk
     size = steps * i.step_bytes
-    message_player = i.call_player_s + size * i.byte_player_s + i.weight_player_s / c.cores
-    message_learner = i.call_learner_s + size * i.byte_learner_s
     n = c.nodes * c.cores
+    message_player = i.call_player_s + size * i.byte_player_s + i.weight_player_s / c.cores
+    message_learner = i.call_learner_s + size * i.byte_learner_s + i.weight_learner_s / n
     players = n * steps / (steps * i.play_s + message_player)
     learner = steps / (steps * i.learn_s / c.learner_times + message_learner)
     chunks_per_byte = size + i.weight_bytes / c.cores  # the weights go to a node once for all its players
     network = c.bytes_per_s / chunks_per_byte * steps
-    whole = steps * (i.play_s + i.learn_s) + message_player + message_learner
+    whole = steps * (i.play_s + i.learn_s / c.learner_times) + message_player + message_learner
     return Predicted(players, learner, network, (message_player + message_learner) / whole)
 
 
-def inputs_of(result: dict[str, Any]) -> Inputs:
-    """Out of a measured file: the run with most players."""
-    run = max(result["runs"], key=lambda r: r["players"])
-    steps = run["envs_each"] * run["chunk_vector_steps"]
-    per_step, fits = run["cpu_s_per_step"], result["fits"]
-    call_player = fits["answers_player"]["per_call_s"] + fits["answers_ray"]["per_call_s"]
-    byte_player = fits["answers_player"]["per_byte_s"] + fits["answers_ray"]["per_byte_s"]
-    size = steps * Inputs.step_bytes
-    message = (call_player + byte_player * size) / steps
-    play = max(1e-9, per_step["players"] + per_step["ray"] - message)
-    weights = max(result["messages"]["weights"], key=lambda r: r["bytes"])
+def inputs_of(result: dict[str, Any], run: dict[str, Any]) -> Inputs:
+    """Messages as they were measured apart, and one of the measured runs."""
+    fits, steps, per_step = result["fits"], run["envs_each"] * run["chunk_vector_steps"], run["cpu_s_per_step"]
+    call, byte, weights = (
+        {who: sum(fits[f"{kind}_{part}"][unit] for part in parts) for who, parts in SIDES.items()}
+        for kind, unit in (("answers", "per_call_s"), ("answers", "per_byte_s"), ("weights", "per_byte_s"))
+    )
+    size, weight_bytes = steps * run["step_bytes"], run["weight_bytes"]
+    message = call["player"] + byte["player"] * size + weights["player"] * weight_bytes / run["players"]
+    play = max(1e-9, per_step["players"] + per_step["ray"] - message / steps)
     return Inputs(
-        play, max(1e-9, per_step["without"] - play), fits["answers_learner"]["per_call_s"],
-        fits["answers_learner"]["per_byte_s"], call_player, byte_player, weights["bytes"],
-        weights["player"] + weights["ray"],
+        play, max(1e-9, per_step["without"] - play), call["learner"], byte["learner"], call["player"], byte["player"],
+        weight_bytes, weights["learner"] * weight_bytes, weights["player"] * weight_bytes, run["step_bytes"],
     )  # fmt: skip
+
+
+def checked(result: dict[str, Any]) -> list[str]:
+    """What is lost to Ray in each measured run, predicted and measured."""
+    lines = ["| game | players | chunk | lost to Ray, measured | predicted |", "| --- | --: | --: | --: | --: |"]
+    for run in result["runs"]:
+        c = Cluster(1, run["players"], run["envs_each"], run["chunk_vector_steps"])
+        told = predict(inputs_of(result, run), c).lost_to_ray
+        lines.append(f"| {run['game']} | {run['players']} | {c.chunk} | {run['lost_to_ray']:.1%} | {told:.1%} |")
+    return lines
 
 
 def table(i: Inputs, base: Cluster) -> list[str]:
@@ -105,7 +119,7 @@ def table(i: Inputs, base: Cluster) -> list[str]:
         "| nodes | chunk | steps/s | bound by | lost to Ray |",
         "| --: | --: | --: | --- | --: |",
     ]
-    for chunk in (base.chunk, 8 * base.chunk):
+    for chunk in (base.chunk, 4 * base.chunk):
         for nodes in (1, 2, 4, 8, 16, 64):
             p = predict(i, replace(base, nodes=nodes, chunk=chunk))
             lines.append(f"| {nodes} | {chunk} | {p.steps_per_s:,.0f} | {p.bound} | {p.lost_to_ray:.1%} |")
@@ -117,13 +131,19 @@ def main() -> int:
     p.add_argument("file", type=pathlib.Path)
     p.add_argument("--cores", type=int, default=16, help="of a node; one player each")
     p.add_argument("--envs-each", type=int, default=8)
-    p.add_argument("--chunk", type=int, default=8)
+    p.add_argument("--game", help="of the measured runs (default: the first)")
+    p.add_argument("--chunk", type=int, default=0, help="vector steps (default: as measured)")
     p.add_argument("--gbit", type=float, default=10.0, help="into the learner's machine")
     p.add_argument("--learner-times", type=float, default=1.0, help="how much faster the learner is than measured")
     a = p.parse_args()
-    i = inputs_of(load(a.file))
-    print(i)
-    print("\n".join(table(i, Cluster(1, a.cores, a.envs_each, a.chunk, a.gbit * 1.25e8, a.learner_times))))
+    result = load(a.file)
+    print("\n".join(checked(result)))
+    game = a.game or result["runs"][0]["game"]
+    run = max((r for r in result["runs"] if r["game"] == game), key=lambda r: r["players"])
+    i = inputs_of(result, run)
+    print(f"\n{game}: {i}\n")
+    chunk = a.chunk or run["chunk_vector_steps"]
+    print("\n".join(table(i, Cluster(1, a.cores, a.envs_each, chunk, a.gbit * 1.25e8, a.learner_times))))
     return 0
 
 

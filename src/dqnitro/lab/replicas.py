@@ -3,7 +3,8 @@
     python -m dqnitro.lab.replicas --ranks 2                      two processes on the CPU, over gloo
     python -m dqnitro.lab.replicas --ranks 1 --device cuda        one GPU over NCCL, inside CUDA graphs
     python -m dqnitro.lab.replicas --ranks 2 --device cuda        two ranks that share a GPU, over gloo, without graphs
-    python -m dqnitro.lab.replicas predict FILE                   the model of `predicted`, from a stored measurement
+    python -m dqnitro.lab.replicas predict FILE                   the model of `predicted`, from a stored measurement;
+                                                                  of two ranks: what it says of them (`checked`)
 
 Updates alone and updates with a mean take turns, round by round, on all ranks at once; so do bare all-reduces of
 several sizes. Wall clocks are of a machine with whatever else is on it: compare within a file. NCCL refuses two ranks
@@ -34,6 +35,7 @@ ACTIONS = 6
 ASSUMED = {"gpus": 8, "bytes_per_s": 225e9, "latency_s": 25e-6}
 # Measured: a vector step of recipe `classic` on an H200, 16,384 consoles and 256 updates with a batch of 512 each, in
 # the run of results/breakout-200m-h200.json. Play and updates hardly overlapped in it.
+HIDDEN_SHARE = 0.95  # of all gradients are the hidden layer's
 WHOLE = {"vector_step_s": 0.107, "updates": 256, "batch": 512}
 
 
@@ -49,7 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--out")
     args = p.parse_args(argv)
     if args.predict:
-        print(json.dumps(predicted(load(pathlib.Path(args.predict[-1]))), indent=1))
+        found = load(pathlib.Path(args.predict[-1]))
+        print(json.dumps(predicted(found) if found["ranks"] == 1 else checked(found), indent=1))
         return 0
     if world.place() is None and args.ranks > 1:
         return _launch(args, list(sys.argv[1:] if argv is None else argv))
@@ -223,6 +226,28 @@ def predicted(measured: dict[str, Any], assumed: dict[str, float] = ASSUMED) -> 
         "all_reduce_s": sent + second, "measured_with": {k: measured.get(k) for k in ("ranks", "device", "backend")},
         "assumed": assumed, "efficiency_of_updates": {k: alone / (averaged + v) for k, v in more.items()},
         "efficiency_of_a_run": run if measured.get("batch_of_a_rank") == WHOLE["batch"] else None, "whole": WHOLE,
+    }  # fmt: skip
+
+
+def checked(measured: dict[str, Any]) -> dict[str, Any]:
+    """The model where it can be checked: ranks that share a GPU, whose bare all-reduces were measured as well.
+
+    Nothing is assumed here. The all-reduces are those of the nearest measured sizes: the hidden layer's gradients, in
+    bfloat16 with own kernels, and the small rest. That both ranks share the GPU is in `alone`, too: they take turns.
+    """
+    seconds, n = measured["seconds"], measured["bytes"]
+    hidden = n // 2 if measured.get("own_kernels") else n
+
+    def sent(size: int) -> float:
+        sizes = {int(name.split()[2]): s for name, s in seconds.items() if name.startswith("all-reduce of")}
+        return sizes[min(sizes, key=lambda known: abs(known - size))]
+
+    alone, large, small = seconds["alone"], sent(hidden), sent(n - int(HIDDEN_SHARE * n))
+    return {
+        "measured_s": seconds["averaged"], "ranks": measured["ranks"], "backend": measured["backend"],
+        "predicted_s": {
+            "not overlapped": alone + large + small, "overlapped": alone + max(0.0, large - alone / 2) + small,
+        },
     }  # fmt: skip
 
 

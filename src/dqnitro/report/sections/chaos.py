@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dqnitro.common.parsing import mapping, number, rows, text
 from dqnitro.report import html as h
 from dqnitro.report.read_result import Result
@@ -43,4 +45,17 @@ def section(result: Result, name: str, heading: str) -> h.Html:
     table = h.table(h.Table(columns, cells, heading, numeric=numeric)) if cells else h.Html()
     failed = [h.paragraph(f"{text(f.get('repeat'))}: {text(f.get('what'))}") for f in rows(result.data.get("failures"))]
     note = text(result.data.get("protocol"))
-    return h.section(heading, h.paragraph(said, "verdict"), table, *failed, common.repeat(result), note=note, name=name)
+    body = (h.paragraph(said, "verdict"), table, *_measured(kinds), *failed, common.repeat(result))
+    return h.section(heading, *body, note=note, name=name)
+
+
+def _measured(kinds: list[dict[str, Any]]) -> list[h.Html]:
+    """How long each fault held a run up, where that was measured."""
+    out = []
+    for row in kinds:
+        told = [
+            f"{name} {shown(number(m.get('median')))} s, at most {shown(number(m.get('max')))} s of {shown(m.get('n'))}"
+            for name, m in ((str(k), mapping(v)) for k, v in mapping(row.get("measured_s")).items())
+        ]
+        out += [h.paragraph(f"Held up by, median: {'; '.join(told)}.")] if told else []
+    return out

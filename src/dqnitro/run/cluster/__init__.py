@@ -7,10 +7,11 @@ player, `chunk` what it brings back, `hosts` and `actors` where it lives, `crew`
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from dqnitro.agent import Tick
-from dqnitro.cluster.connect import chosen_address, connect
+from dqnitro.cluster.connect import Cluster, chosen_address, connect
 from dqnitro.cluster.nodes import alive, check_nodes, check_work, free_cpus
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
@@ -21,6 +22,7 @@ from dqnitro.run.cluster.hosts import Hosts
 from dqnitro.run.inline import InlineAgent, learn_owed, make_agent, remember
 
 MOST_ON_A_CPU = 16  # players
+FREED_S = 15.0  # for CPUs to become free
 
 
 def ray_hosts(config: Config) -> Hosts:
@@ -29,7 +31,7 @@ def ray_hosts(config: Config) -> Hosts:
     try:
         nodes = alive(cluster)
         cpus_each([n.cpus for n in nodes], config.players)
-        each = cpus_each(free_cpus(cluster, nodes), config.players, "free CPUs")
+        each = free_cpus_each(cluster, config.players)
         players = [n for n in nodes if n.cpus]
         check_nodes(cluster, players)
         check_work(cluster, players, cannot_play, config)
@@ -37,6 +39,18 @@ def ray_hosts(config: Config) -> Hosts:
         cluster.close()
         raise
     return RayHosts(cluster, each)
+
+
+def free_cpus_each(cluster: Cluster, players: int) -> float:
+    """The same share of what nobody uses. Players of a run that has just died give theirs back within seconds."""
+    end = time.monotonic() + FREED_S
+    while True:
+        try:
+            return cpus_each(free_cpus(cluster, alive(cluster)), players, "free CPUs")
+        except ConfigError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
 
 
 def cpus_each(cpus: Sequence[float], players: int, what: str = "CPUs") -> float:

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -70,7 +69,7 @@ class PlayerHost:
     def begin(self, player: int, at: Position) -> np.ndarray:
         return self._players[player].begin(at)
 
-    def play(self, player: int, permit: Permit, *weights: np.ndarray) -> Played:
+    def play(self, player: int, permit: Permit, weights: np.ndarray) -> Played:
         return self._players[player].play(permit, weights)
 
     def leave(self, player: int) -> None:
@@ -252,11 +251,10 @@ class RayHosts:
         return player.host.actor.begin.remote(player.player, at)
 
     def play(self, player: Seat, permit: Permit, weights: Any) -> Any:
-        return player.host.actor.play.remote(player.player, permit, *weights)
+        return player.host.actor.play.remote(player.player, permit, weights)
 
-    def put(self, weights: Sequence[np.ndarray]) -> Any:
-        # Each array is an object of its own: Ray hands out views of what is in the store only for whole arguments.
-        return [self._ray.put(w) for w in weights]
+    def put(self, weights: np.ndarray) -> Any:
+        return self._ray.put(weights)
 
     def get(self, answer: Any, seconds: float) -> Any:
         errors = self._ray.exceptions

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
@@ -25,7 +26,8 @@ from dqnitro.errors import PlayerDied, UserError
 from dqnitro.learn.learner import Learner
 from dqnitro.run.cluster.chunk import Chunk, checksums, from_arrays, joined, steps_of, to_arrays
 from dqnitro.run.cluster.hosts import Hosts, Late, Lost
-from dqnitro.run.cluster.player import Order, Permit, Position, envs_each, first_rng
+from dqnitro.run.cluster.layout import shared_out_again
+from dqnitro.run.cluster.player import Order, Permit, Position, envs_each, first_rng, joined_weights, parts_of
 from dqnitro.run.processes.spawn import own_pieces
 
 BIRTH_S = 600.0  # for a player's first start: its node may have to compile the console
@@ -41,7 +43,7 @@ class Weights(NamedTuple):
 
     version: int
     held: Any
-    arrays: list[np.ndarray]
+    arrays: list[np.ndarray]  # parts of one array
 
 
 class Leave(NamedTuple):
@@ -101,6 +103,11 @@ class Crew:
         self._begin_counting()
 
     @property
+    def permitted(self) -> int:
+        """Chunks since the start or resume, those that may still be played included."""
+        return self._permitted
+
+    @property
     def orders(self) -> list[Order]:
         """Of all players."""
         return [place.order for place in self._places]
@@ -126,13 +133,18 @@ class Crew:
         if self._tick or self._permitted > self._next + self._slack:
             return
         if self._weights is None or self._weights.version != learner.n_updates:
-            arrays = [p.detach().cpu().numpy().copy() for p in learner.online.parameters()]
-            self._weights = Weights(learner.n_updates, self._hosts.put(arrays), arrays)
+            arrays = [p.detach().cpu().numpy() for p in learner.online.parameters()]
+            self._weights = self._handed_over(learner.n_updates, arrays)
         self._share_out()
         every = max(1, min(STATE_VECTOR_STEPS // self._config.chunk_vector_steps, int(STATE_S / self._usual_s())))
         while self._permitted <= self._next + self._slack:
             keep = (self._permitted + 1) % every == 0
             self._allow(Leave(Permit(self._permitted, epsilon, keep), self._weights))
+
+    def _handed_over(self, version: int, arrays: Sequence[np.ndarray]) -> Weights:
+        """A copy, as one array: a cluster keeps and passes on one object for less than many."""
+        whole = joined_weights(arrays)
+        return Weights(version, self._hosts.put(whole), parts_of(whole, [a.shape for a in arrays]))
 
     def _allow(self, leave: Leave) -> None:
         self._leaves[self._permitted] = leave
@@ -168,10 +180,12 @@ class Crew:
 
     def fetch(self, place: Place) -> None:
         """Get the next chunk of a player, from the process that finally plays it."""
+        began = time.monotonic()
         try:
             played = self._hosts.get(place.answers[0], self._patience_s(place))
         except Lost as e:
             self._replace(place, e)
+            sys.stderr.write(f"dqnitro: {name_of(place)} plays again, after {time.monotonic() - began:.1f} s\n")
             return
         chunk: Chunk = played.chunk
         place.answers.popleft()
@@ -231,8 +245,9 @@ class Crew:
                 self._settle(place, handle, REBIRTH_S)
             except UserError as refused:
                 self._failed = True
-                name = f"player {place.order.player}"
-                raise PlayerDied(f"{name} was lost ({e}) and cannot be replaced: {refused}", e.trace) from refused
+                raise PlayerDied(
+                    f"{name_of(place)} was lost ({e}) and cannot be replaced: {refused}", e.trace
+                ) from refused
             except Lost as again:
                 e = again
                 if handle is not None:
@@ -249,7 +264,7 @@ class Crew:
 
     def _count_loss(self, place: Place, e: Lost) -> None:
         """Say it, and end the run if it is one too many."""
-        name = f"player {place.order.player}"
+        name = name_of(place)
         place.losses += 1
         if place.losses > RESTARTS:
             self._hosts.end(place.handle)
@@ -271,7 +286,7 @@ class Crew:
         if place.crc is not None and (checksums(obs) != place.crc).any():
             self._failed = True
             raise PlayerDied(
-                f"player {place.order.player} was lost and its games did not come out the same when they were played "
+                f"{name_of(place)} was lost and its games did not come out the same when they were played "
                 "again; the run is saved; hint: an environment must depend on nothing but the seed of reset and the "
                 "actions"
             )
@@ -317,8 +332,11 @@ class Crew:
         return out
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Go on from `get_state`, with players that have not been permitted anything yet."""
+        """Go on from `get_state`, with players that have not been permitted anything yet; if others saved it, it is
+        shared out again.
+        """
         self._begin_counting()
+        state = shared_out_again(state, len(self._places))
         for i, place in enumerate(self._places):
             prefix = f"p{i}.games."
             games = {k.removeprefix(prefix): np.array(v) for k, v in state.items() if k.startswith(prefix)}
@@ -346,7 +364,7 @@ class Crew:
         while f"{name}w{len(arrays)}" in state:
             arrays.append(np.array(state[f"{name}w{len(arrays)}"]))
         permit = Permit(c, float(state[f"{name}epsilon"]), bool(state[f"{name}keep"]))
-        return Leave(permit, Weights(int(state[f"{name}version"]), self._hosts.put(arrays), arrays))
+        return Leave(permit, self._handed_over(int(state[f"{name}version"]), arrays))
 
     def close(self) -> None:
         """End all players. May be called twice."""
@@ -360,6 +378,10 @@ class Crew:
 
     def recv(self) -> Step:
         return self.take()[1]
+
+
+def name_of(place: Place) -> str:
+    return f"player {place.order.player}"
 
 
 def slack_chunks(config: Config) -> int:

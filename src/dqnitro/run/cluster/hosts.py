@@ -5,7 +5,6 @@ A host may be lost at any moment. `get` says so by raising `Lost`; what follows 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,7 +43,7 @@ class Hosts(Protocol):
         """An answer with `Played`."""
         ...
 
-    def put(self, weights: Sequence[np.ndarray]) -> Any:
+    def put(self, weights: np.ndarray) -> Any:
         """Weights for many calls of `play`, handed over once."""
         ...
 

@@ -6,7 +6,9 @@ no other player, so any process can play a chunk again and get the same bytes.
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -53,6 +55,18 @@ class Played(NamedTuple):
     games: dict[str, np.ndarray] | None  # the state of the environments, where it was asked for
 
 
+def joined_weights(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """All numbers of a network in one array. Where they are of several types, in the one that holds them all."""
+    return np.concatenate([a.ravel() for a in arrays])
+
+
+def parts_of(weights: np.ndarray, shapes: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+    """The inverse of `joined_weights`: views."""
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    assert ends[-1] == len(weights), "weights of another network"
+    return [part.reshape(shape) for part, shape in zip(np.split(weights, ends[:-1]), shapes, strict=True)]
+
+
 def envs_each(config: Config) -> int:
     return config.n_envs // config.players
 
@@ -95,11 +109,13 @@ class Player:
         self._pending = np.array(at.pending)
         return self._obs
 
-    def play(self, permit: Permit, weights: Sequence[np.ndarray]) -> Played:
+    def play(self, permit: Permit, weights: np.ndarray) -> Played:
         """A chunk with these weights."""
-        with torch.no_grad():
-            for p, new in zip(self._actor.parameters, weights, strict=True):
-                p.copy_(torch.from_numpy(np.array(new)))
+        parameters = self._actor.parameters
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # and nobody writes there
+            for p, new in zip(parameters, parts_of(weights, [tuple(p.shape) for p in parameters]), strict=True):
+                p.copy_(torch.from_numpy(new))
         recorder, seconds = Recorder(self.spec, self._obs), np.zeros(2)
         for _ in range(self._config.chunk_vector_steps):
             start = time.perf_counter()
