@@ -116,14 +116,21 @@ def test_a_benchmark_shows_its_own_columns_and_its_verdict(tmp_path: pathlib.Pat
 
 
 def test_trainers_are_told_by_their_median_and_what_they_solved(tmp_path: pathlib.Path) -> None:
-    page = page_of(*fake_results.write(tmp_path, "peers"))
+    (file,) = fake_results.write(tmp_path, "peers")
+    page = page_of(file)
     words = Tags(page).text
-    assert "dqnitro23.0 s5 of 5 seeds solved" in words and "over 1 min 30 s" in words and "0 of 1 seed solved" in words
+    assert "dqnitro23.0 smedian CPU time, 5 of 5 seeds solved" in words
+    assert "over 1 min 30 s" in words and "0 of 1 seed solved" in words
     (chart,) = charts_of(page)
     assert [(r["label"], r["value"], r["low"], r["high"]) for r in chart["rows"]] == [
         ("dqnitro", 23, 21, 25), ("stable-baselines3", 90, 90, 90),
     ]  # fmt: skip
-    assert "the last 100 training games reaches 475" in words and "ends unsolved after 1 min 30 s" in words
+    assert "the last 100 training games reaches 475" in words
+    assert "ends unsolved after 80,000 steps or 1 min 30 s of CPU time" in words
+    data = json.loads(file.read_text())
+    file.write_text(json.dumps({**data, "limit_s": 300.0, "limit_cpu_s": None, "max_steps": None}))
+    words = Tags(page_of(file)).text
+    assert "dqnitro40.0 smedian, 5 of 5" in words and "unsolved after 5 min 00 s" in words, "wall clock, as it was"
 
 
 def test_tuning_tells_what_was_chosen_for_each_recipe(tmp_path: pathlib.Path) -> None:

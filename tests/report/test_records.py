@@ -75,6 +75,7 @@ def test_the_commands_of_a_record_run(name):
         ("dqnitro train pong --seed N (recipe auto)", "dqnitro train pong --seed N", "recipe auto"),
         ("dqnitro train GAME --minutes 8, five at once", "dqnitro train GAME --minutes 8", "five at once"),
         ("dqnitro bench gpu --only 'own kernels,1,024'", "dqnitro bench gpu --only 'own kernels,1,024'", ""),
+        ("python examples/own_pieces.py --seeds 5", "python examples/own_pieces.py --seeds 5", ""),
         ("a throw-away script", "", "a throw-away script"),
     ],
 )
