@@ -362,5 +362,7 @@ def test_a_file_that_is_no_result_is_one_line_with_a_hint(
 def test_a_command_that_was_run_as_a_module_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/somewhere/dqnitro/__main__.py", "bench", "a b"])
     assert command() == "dqnitro bench 'a b'"
+    monkeypatch.setattr("sys.argv", ["/somewhere/tests/chaos/__main__.py", "--jobs", "4"])
+    assert command() == "python -m chaos --jobs 4", "another program is not called by our name"
     monkeypatch.setattr("sys.argv", ["/somewhere/bin/dqnitro", "env"])
     assert command() == "dqnitro env"
