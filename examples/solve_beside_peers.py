@@ -105,7 +105,8 @@ def ours(env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
                 run.stop("limit")
 
     result = dqnitro.train(env_id, seed=seed, callbacks=[Stop()], progress=False)
-    return {"solved": result.ended == "solved", "steps": result.steps, "mean_score": result.mean_score}
+    ended = {"solved": result.ended == "solved", "steps": result.steps, "mean_score": result.mean_score}
+    return ended | {"config": result.config.to_dict()}
 
 
 def stable_baselines3(env_id: str, seed: int, limit: Limit, **changes: Any) -> dict[str, Any]:
@@ -237,11 +238,14 @@ def compare(
     run: Callable[[str, str, int, Limit], dict[str, Any]] = apart,
 ) -> dict[str, Any]:
     """Rows of all runs; the file is written after each, and a file that is there already is continued."""
-    rows: list[dict[str, Any]] = json.loads(out.read_bytes())["rows"] if out is not None and out.is_file() else []
+    stored = json.loads(out.read_bytes()) if out is not None and out.is_file() else {}
+    rows: list[dict[str, Any]] = stored.get("rows", [])
     result = header(
         "peers", env_id, bar=_bar(env_id), games=GAMES, max_steps=limit.max_steps, limit_cpu_s=limit.cpu_s, note=NOTE,
         rows=rows,
     )  # fmt: skip
+    if "config" in stored:
+        result["config"] = stored["config"]
     for package in ("stable-baselines3", "box2d"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             result["versions"][package] = importlib.metadata.version(package)
@@ -250,7 +254,10 @@ def compare(
         for name in names:
             if any((r["contender"], r["seed"]) == (name, seed) for r in rows):
                 continue
-            rows.append(run(name, env_id, seed, limit))
+            row = run(name, env_id, seed, limit)
+            if "config" in row:
+                result["config"] = row.pop("config")  # what `auto` chose; but for the seed it is the same in every row
+            rows.append(row)
             print(rows[-1], flush=True)
             if out is not None:
                 save(out, result)

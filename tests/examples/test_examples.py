@@ -110,6 +110,7 @@ def test_peers_are_compared_by_one_rule(tmp_path):
         assert 300 <= row["steps"] <= 512 and not row["solved"] and 8 < row["mean_score"] < 60 and row["cpu_s"] > 0
     (run,) = read_sources([out])[1]
     assert (run.kind, run.data["limit_cpu_s"], run.data["max_steps"]) == ("peers", 60.0, 300)
+    assert run.data["config"]["env_id"] == "CartPole-v1" and not any("config" in row for row in rows)
     assert "solve_beside_peers.py" in run.command and run.versions["stable-baselines3"]
 
 
