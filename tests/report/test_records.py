@@ -101,7 +101,7 @@ def test_contents_are_in_groups_with_human_titles(tmp_path):
     assert contents.index("Pong on NVIDIA H200: 5 seeds") < contents.index("Recipe classic on one H200")
     assert ".json" not in contents and "trial-1" not in contents
     titles = re.findall(r'<a href="#[^"]*">(.*?)</a>', contents)
-    assert len(set(titles)) == len(titles) and all(t[0].isupper() and "h200" not in t for t in titles)
+    assert len(set(titles)) == len(titles) and all(t[0] == t[0].upper() and "h200" not in t for t in titles)
     assert "The ladder on 2 cores" in titles and "The ladder on NVIDIA H200" in titles
     assert "The console compared with ale-py over 10,000 frames a game" in titles
     assert "Faults made on purpose: drift" in titles and "<h1>Speed lab</h1>" in page

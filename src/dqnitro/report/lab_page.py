@@ -100,7 +100,7 @@ def _title(runs: Sequence[Run], results: Sequence[Result]) -> str:
     if results and all(r.kind == "atari" for r in results):
         return "Atari"
     games = _games(runs, results)
-    return game_name(games[0]) if len(games) == 1 else SEVERAL
+    return game_name(games[0]) if len(games) == 1 and not games[0].endswith(" games") else SEVERAL
 
 
 def _headline(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Path) -> h.Html:
