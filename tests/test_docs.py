@@ -45,6 +45,27 @@ def test_the_record_for_estimates_is_made_of_the_results():
     assert module.render() == module.RECORDS.read_text(), "run: python docs/make_solved.py"
 
 
+def test_the_times_beside_other_trainers_are_those_of_the_results():
+    module = generator("make_peers")
+    for path, made in ((module.PAGE, module.render), (module.README, module.render_readme)):
+        page = path.read_text(encoding="utf-8")
+        assert made(page) == page, "run: python docs/make_peers.py"
+
+
+def test_a_trainer_that_did_not_solve_its_seeds_took_longer_than_its_limit(tmp_path, monkeypatch):
+    module = generator("make_peers")
+    runs = [("dqnitro", 20, True), ("dqnitro", 30, True), ("stable-baselines3", 300.4, False)]
+    rows = [{"contender": c, "cpu_s": s, "solved": w, "steps": 1000 * s, "mean_score": 476.0} for c, s, w in runs]
+    (tmp_path / "x.json").write_text(json.dumps({"rows": rows}))
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    monkeypatch.setattr(module, "FILES", {"CartPole-v1": "x.json"})
+    assert module.row("CartPole-v1") == (
+        "| CartPole-v1 solved | 25 s of CPU time (20 to 30 s) | 2 of 2 seeds, median; "
+        "Stable-Baselines3: over 300 s (1 seed) | `dqnitro train CartPole-v1` |"
+    )
+    assert "| Stable-Baselines3 | 0 of 1 | over 300 s | 300,400 | 476 |" in module.table()
+
+
 def test_the_table_of_games_is_what_the_comparisons_found():
     from dqnitro.atari.games.game_table import GAMES
 
