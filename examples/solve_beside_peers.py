@@ -6,9 +6,11 @@ dqnitro report peers.json
 
 All stop by one rule: the mean score of the last 100 training games reaches the bar that Gymnasium registers, or a limit
 on steps or on CPU time is reached. Seeds take turns, and within a seed the contenders do. Every run is a process of its
-own, on one core with one thread of torch; what is compared is the CPU time of that process, so that other work on the
-machine does not decide. It begins before a contender builds its networks and ends with its last step; imports and what
-compiles once are not in it, because every contender makes a few steps before.
+own, on one core with one thread of torch, `--jobs` of them at a time. What is compared is the CPU time of that process:
+waiting for a core does not count. (Other work still makes it longer, by a factor of two and more on a machine with a
+load of 20, because it takes caches: the load when a run began is stored with it.) It begins before a contender builds
+its networks and ends with its last step; imports and what compiles once are not in it, because every contender makes a
+few steps before.
 
 Settings: Stable-Baselines3's are those of its RL Zoo for the environment, the loop's are those of CleanRL's `dqn.py`
 (written for CartPole; it has none for LunarLander) with the replay that it takes from Stable-Baselines3. Both are tuned
@@ -26,6 +28,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import queue
 import random
 import shlex
 import sys
@@ -214,19 +217,31 @@ def timed(name: str, env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
     return row | {"cpu_s": cpu_seconds() - cpu, "wall_s": time.perf_counter() - wall}
 
 
-def _on_one_core(name: str, env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+def _on_one_core(core: int | None, name: str, env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
+    if core is not None:
+        os.sched_setaffinity(0, {core})
     torch.set_num_threads(1)
     CONTENDERS[name](env_id, 0, WARM_UP)
     load = {"load": os.getloadavg()[0]} if hasattr(os, "getloadavg") else {}
     return timed(name, env_id, seed, limit) | load
 
 
-def apart(name: str, env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
-    """As `timed`, in a new process on one core."""
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_on_one_core, name, env_id, seed, limit).result()
+class Apart:
+    """As `timed`, in a new process on a core of its own; as many at a time as there are `jobs`."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [None] * jobs
+        self._free: queue.Queue[int | None] = queue.Queue()
+        for core in usable[-jobs:]:  # the last ones: systems like to use the first
+            self._free.put(core)
+
+    def __call__(self, name: str, env_id: str, seed: int, limit: Limit) -> dict[str, Any]:
+        core = self._free.get()
+        try:
+            with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                return pool.submit(_on_one_core, core, name, env_id, seed, limit).result()
+        finally:
+            self._free.put(core)
 
 
 def compare(
@@ -235,7 +250,8 @@ def compare(
     limit: Limit,
     names: Sequence[str] = tuple(CONTENDERS),
     out: pathlib.Path | None = None,
-    run: Callable[[str, str, int, Limit], dict[str, Any]] = apart,
+    run: Callable[[str, str, int, Limit], dict[str, Any]] = timed,
+    jobs: int = 1,
 ) -> dict[str, Any]:
     """Rows of all runs; the file is written after each, and a file that is there already is continued."""
     stored = json.loads(out.read_bytes()) if out is not None and out.is_file() else {}
@@ -250,15 +266,19 @@ def compare(
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             result["versions"][package] = importlib.metadata.version(package)
     result["command"] = shlex.join(["python", f"examples/{pathlib.Path(__file__).name}", *sys.argv[1:]])
-    for seed in seeds:
-        for name in names:
-            if any((r["contender"], r["seed"]) == (name, seed) for r in rows):
-                continue
-            row = run(name, env_id, seed, limit)
+    done = {(r["contender"], r["seed"]) for r in rows}
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        todo = [
+            pool.submit(run, name, env_id, seed, limit)
+            for seed in seeds for name in names if (name, seed) not in done
+        ]  # fmt: skip
+        for ended in concurrent.futures.as_completed(todo):
+            row = ended.result()
             if "config" in row:
                 result["config"] = row.pop("config")  # what `auto` chose; but for the seed it is the same in every row
             rows.append(row)
-            print(rows[-1], flush=True)
+            rows.sort(key=lambda r: (r["seed"], list(CONTENDERS).index(r["contender"])))
+            print(row, flush=True)
             if out is not None:
                 save(out, result)
     return result
@@ -271,7 +291,8 @@ if __name__ == "__main__":
     parser.add_argument("--max-steps", type=int, default=500_000)
     parser.add_argument("--limit-cpu-s", type=float, default=600.0, help="CPU time after which a run ends unsolved")
     parser.add_argument("--only", nargs="+", default=list(CONTENDERS), choices=list(CONTENDERS), metavar="CONTENDER")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at a time, each on a core of its own")
     parser.add_argument("--out", type=pathlib.Path)
     given = parser.parse_args()
-    limit = Limit(given.max_steps, given.limit_cpu_s)
-    compare(given.env_id, range(1, given.seeds + 1), limit, given.only, given.out)
+    limit, seeds = Limit(given.max_steps, given.limit_cpu_s), range(1, given.seeds + 1)
+    compare(given.env_id, seeds, limit, given.only, given.out, Apart(given.jobs), given.jobs)

@@ -102,8 +102,8 @@ def test_peers_are_compared_by_one_rule(tmp_path):
     module = example("solve_beside_peers")
     module.CLEAN |= {"starts": 200, "batch": 16}
     out, limit = tmp_path / "peers.json", module.Limit(300, 60.0)
-    module.compare("CartPole-v1", [1], limit, ["dqnitro"], out, run=module.timed)
-    result = module.compare("CartPole-v1", [1], limit, out=out, run=module.timed)
+    module.compare("CartPole-v1", [1], limit, ["dqnitro"], out)
+    result = module.compare("CartPole-v1", [1], limit, out=out)
     rows = result["rows"]
     assert [row["contender"] for row in rows] == list(module.CONTENDERS), "what the file has is not run again"
     for row in rows:
@@ -127,5 +127,6 @@ def test_a_run_beside_peers_is_a_process_of_its_own(monkeypatch):
     """On one core with one thread; what it makes before its clock starts is not in its row."""
     monkeypatch.syspath_prepend(FOLDER)  # where the new process finds it, too
     module = importlib.import_module("solve_beside_peers")
-    row = module.apart("dqnitro", "CartPole-v1", 1, module.Limit(64, 60.0))
+    monkeypatch.setattr(module, "timed", None)  # what happens in this process
+    (row,) = module.compare("CartPole-v1", [1], module.Limit(64, 60.0), ["dqnitro"], run=module.Apart())["rows"]
     assert 64 <= row["steps"] <= 512 and not row["solved"] and row["cpu_s"] > 0
