@@ -28,6 +28,8 @@ def render() -> str:
     """One record for each config: its settings, and the steps after which each of its seeds was solved."""
     records = []
     for name in FILES:
+        if not (RESULTS / name).is_file():
+            continue  # not measured yet
         runs = solved(json.loads((RESULTS / name).read_text()))
         first = learning_settings(runs[0]["config"])
         if any(learning_settings(r["config"]) != first for r in runs):

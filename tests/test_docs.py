@@ -56,14 +56,20 @@ def test_a_trainer_that_did_not_solve_its_seeds_took_longer_than_its_limit(tmp_p
     module = generator("make_peers")
     runs = [("dqnitro", 20, True), ("dqnitro", 30, True), ("stable-baselines3", 300.4, False)]
     rows = [{"contender": c, "cpu_s": s, "solved": w, "steps": 1000 * s, "mean_score": 476.0} for c, s, w in runs]
-    (tmp_path / "x.json").write_text(json.dumps({"rows": rows}))
+    facts = {"bar": 475.0, "max_steps": 500_000, "limit_cpu_s": 300.0, "machine": {"cpu": "AMD EPYC", "cores": 2}}
     monkeypatch.setattr(module, "RESULTS", tmp_path)
-    monkeypatch.setattr(module, "FILES", {"CartPole-v1": "x.json"})
-    assert module.row("CartPole-v1") == (
-        "| CartPole-v1 solved | 25 s of CPU time (20 to 30 s) | 2 of 2 seeds, median; "
-        "Stable-Baselines3: over 300 s (1 seed) | `dqnitro train CartPole-v1` |"
+    page = f"a\n{module.BEGIN}\nold\n{module.END}\nb"
+    empty = f"a\n{module.BEGIN}\n\n{module.END}\nb"
+    assert module.render(page) == empty and "solved" not in module.render_readme(f"{module.BEFORE} |\n")
+    (tmp_path / module.FILES["CartPole-v1"]).write_text(json.dumps({"rows": rows, **facts}))
+    readme = module.render_readme(f"| CartPole-v1 solved | old |\n{module.BEFORE} |\n")
+    assert readme == (
+        "| CartPole-v1 solved | 25 s of CPU time (20 to 30 s) | one core, 2 of 2 seeds, median; "
+        f"Stable-Baselines3: over 300 s (1 seed) | `dqnitro train CartPole-v1` |\n{module.BEFORE} |\n"
     )
-    assert "| Stable-Baselines3 | 0 of 1 | over 300 s | 300,400 | 476 |" in module.table()
+    text = module.render(page)
+    assert "| Stable-Baselines3 | 0 of 1 | over 300 s | 300,400 | 476 |" in text and "registers (475)" in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 120
 
 
 def test_the_table_of_games_is_what_the_comparisons_found():
