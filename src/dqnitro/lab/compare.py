@@ -118,7 +118,7 @@ def rank_test(a: Sequence[float], b: Sequence[float]) -> float | None:
     return float(mannwhitneyu(a, b, alternative="two-sided").pvalue)
 
 
-def judge(a: Sequence[float], b: Sequence[float], within: Range = ANYTHING) -> dict[str, Any]:
+def judge(a: Sequence[float], b: Sequence[float], *, within: Range = ANYTHING) -> dict[str, Any]:
     """Means, difference, rank test and verdict: real, noise, or too little to say."""
     d, p = difference(a, b), rank_test(a, b)
     if p is None:

@@ -46,7 +46,7 @@ def section(result: Result, name: str, heading: str) -> h.Html:
     groups: dict[str, list[dict[str, Line]]] = {}
     for label, points in curves.items():
         scores = [p[2] for p in points]
-        line = {"steps": ([p[0] for p in points], scores), "updates": ([p[1] for p in points], scores)}
+        line: dict[str, Line] = {"steps": ([p[0] for p in points], scores), "updates": ([p[1] for p in points], scores)}
         groups.setdefault(SEED.sub("", label), []).append(line)
     if len(groups) < len(curves):
         chart = median_curves(heading_of_chart, groups, axes=TRIAL_AXES, y="points")
