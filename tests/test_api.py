@@ -14,7 +14,7 @@ import torch
 import dqnitro
 import fakes_envs
 from dqnitro import Config, own, planning
-from dqnitro.errors import CheckpointError, ConfigError
+from dqnitro.errors import CheckpointError, ConfigError, EnvFailed
 from dqnitro.python.notebook import NotebookSink, in_notebook
 from dqnitro.python.python_words import in_python
 
@@ -40,6 +40,7 @@ def test_train_takes_a_name_and_any_setting():
     result = dqnitro.train(CORRIDOR, recipe="fast", seed=5, steps=np.int64(100), **QUICK | {"max_steps": 90})
     assert result.ended == "steps" and result.steps in (90, 100) and result.config.seed == 5
     assert result.run_dir is None and result.updates > 0
+    assert "hidden_units" not in repr(result), "a result fits on a screen"
 
 
 def test_train_takes_a_config():
@@ -105,6 +106,9 @@ def test_arguments_that_are_not_json_reach_the_function():
     [
         (7, {}, "cannot train on 7; hint: pass a name"),
         ("CartPole-v1", {"max_step": 3}, "unknown setting 'max_step'; hint: did you mean max_steps"),
+        ("CartPole-v1", {"lr": 1e-3}, "^unknown setting 'lr'; hint: did you mean learning_rate=[?]$"),
+        ("CartPole-v1", {"total_timesteps": 9}, "unknown setting 'total_timesteps'; hint: did you mean max_steps=[?]$"),
+        ("CartPole-v1", {"gpu": True}, "unknown setting 'gpu'; hint: did you mean device=\"cuda\"[?]$"),
         ("CartPole-v1", {"without": ["compile"]}, r'^without=\["compile"\]: recipe auto does not use it'),
         ("pong", {"env_kwargs": {"x": 1}}, "takes settings, not env_kwargs="),
         ("CartPole-v1", {"env_kwargs": {"x": object()}}, "env_kwargs= of CartPole-v1 must be numbers"),
@@ -115,6 +119,25 @@ def test_arguments_that_are_not_json_reach_the_function():
 def test_errors_speak_python(env, keywords, message):
     with pytest.raises(ConfigError, match=message):
         dqnitro.train(env, progress=False, **keywords)
+
+
+class Broken(gym.Env):
+    """Without a time limit, so that the length of its games is found out before the run."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        raise RuntimeError("broken world")
+
+
+def test_an_environment_that_fails_at_the_first_look_names_its_own_line():
+    with pytest.raises(EnvFailed, match=r"RuntimeError: broken world at .*test_api.py:\d+, `raise RuntimeError") as e:
+        dqnitro.train(Broken, progress=False)
+    assert isinstance(e.value.__cause__, RuntimeError)
 
 
 def test_a_folder_that_is_not_empty_is_refused_in_python(tmp_path):

@@ -45,6 +45,33 @@ def test_the_record_for_estimates_is_made_of_the_results():
     assert module.render() == module.RECORDS.read_text(), "run: python docs/make_solved.py"
 
 
+def test_the_times_beside_other_trainers_are_those_of_the_results():
+    module = generator("make_peers")
+    for path, made in ((module.PAGE, module.render), (module.README, module.render_readme)):
+        page = path.read_text(encoding="utf-8")
+        assert made(page) == page, "run: python docs/make_peers.py"
+
+
+def test_a_trainer_that_did_not_solve_its_seeds_took_longer_than_its_limit(tmp_path, monkeypatch):
+    module = generator("make_peers")
+    runs = [("dqnitro", 20, True), ("dqnitro", 30, True), ("stable-baselines3", 300.4, False)]
+    rows = [{"contender": c, "cpu_s": s, "solved": w, "steps": 1000 * s, "mean_score": 476.0} for c, s, w in runs]
+    facts = {"bar": 475.0, "max_steps": 500_000, "limit_cpu_s": 300.0, "machine": {"cpu": "AMD EPYC", "cores": 2}}
+    monkeypatch.setattr(module, "RESULTS", tmp_path)
+    page = f"a\n{module.BEGIN}\nold\n{module.END}\nb"
+    empty = f"a\n{module.BEGIN}\n\n{module.END}\nb"
+    assert module.render(page) == empty and "solved" not in module.render_readme(f"{module.BEFORE} |\n")
+    (tmp_path / module.FILES["CartPole-v1"]).write_text(json.dumps({"rows": rows, **facts}))
+    readme = module.render_readme(f"| CartPole-v1 solved | old |\n{module.BEFORE} |\n")
+    assert readme == (
+        "| CartPole-v1 solved | 25 s of CPU time (20 to 30 s) | one core, 2 of 2 seeds, median; "
+        f"Stable-Baselines3: over 300 s (1 seed) | `dqnitro train CartPole-v1` |\n{module.BEFORE} |\n"
+    )
+    text = module.render(page)
+    assert "| Stable-Baselines3 | 0 of 1 | over 300 s | 300,400 | 476 |" in text and "registers (475)" in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 120
+
+
 def test_the_table_of_games_is_what_the_comparisons_found():
     from dqnitro.atari.games.game_table import GAMES
 

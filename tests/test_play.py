@@ -48,6 +48,7 @@ def test_a_video_of_a_whole_game(pong, tmp_path):
 def test_the_same_games_can_be_played_in_another_part(pong):
     own, other = (score(pong, 2, epsilon=0.5, backend=backend) for backend in ("", "console"))
     assert own == other and len(own.scores) == 2
+    assert -21 <= own.low <= own.mean <= own.high <= 21
 
 
 def test_scores_over_fresh_games_have_an_interval_and_repeat(tmp_path):

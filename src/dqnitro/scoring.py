@@ -217,7 +217,7 @@ def score_policy(
     on_action: Callable[[int], None] = ignore,
 ) -> Scored:  # fmt: skip
     """Play `n_games` new games of a config with any policy (see `score`)."""
-    from dqnitro.envs import make_envs
+    from dqnitro.envs import make_envs, possible_scores
 
     if n_games < 1:
         raise ConfigError(f"games must be at least 1, got {n_games}")
@@ -244,5 +244,5 @@ def score_policy(
             if policy is not None:
                 policy.close()
     scores = [game.end.score for game in played]
-    i = mean_interval(scores)
+    i = mean_interval(scores, within=possible_scores(config.env_id))
     return Scored(scores, i.mean, i.low, i.high, sum(game.truncated for game in played))

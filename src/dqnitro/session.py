@@ -53,7 +53,7 @@ class Result:
     """How a run ended. `ended` is solved, steps, minutes, callback, SIGINT, SIGTERM or SIGHUP."""
 
     ended: str
-    config: Config
+    config: Config = dataclasses.field(repr=False)
     run_dir: pathlib.Path | None
     wall_s: float  # since the first step, over all resumes
     startup_s: float  # before the first step of this call: imports excluded, compiling included

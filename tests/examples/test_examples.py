@@ -1,5 +1,6 @@
 """The files of `examples/` run, small, where their library is installed."""
 
+import importlib
 import importlib.util
 import json
 import pathlib
@@ -100,19 +101,32 @@ def test_peers_are_compared_by_one_rule(tmp_path):
     needs("stable_baselines3", "-e '.[sb3]'")
     module = example("solve_beside_peers")
     module.CLEAN |= {"starts": 200, "batch": 16}
-    result = module.compare("CartPole-v1", 2, module.Limit(300, 60.0), tmp_path / "peers.json", 1, 50.0)
+    out, limit = tmp_path / "peers.json", module.Limit(300, 60.0)
+    module.compare("CartPole-v1", [1], limit, ["dqnitro"], out)
+    result = module.compare("CartPole-v1", [1], limit, out=out)
     rows = result["rows"]
-    assert [row["contender"] for row in rows] == [*module.CONTENDERS, "dqnitro"]
+    assert [row["contender"] for row in rows] == list(module.CONTENDERS), "what the file has is not run again"
     for row in rows:
         assert 300 <= row["steps"] <= 512 and not row["solved"] and 8 < row["mean_score"] < 60 and row["cpu_s"] > 0
-    (run,) = read_sources([tmp_path / "peers.json"])[1]
-    assert (
-        run.kind == "peers"
-        and run.data["limit_s"] == 60.0
-        and "50 s" in run.data["note"]
-        and "solve_beside_peers.py" in run.command
-    )
-    over = module.Limit(300, 0.0).begin()
-    assert over(1)
+    (run,) = read_sources([out])[1]
+    assert (run.kind, run.data["limit_cpu_s"], run.data["max_steps"]) == ("peers", 60.0, 300)
+    assert run.data["config"]["env_id"] == "CartPole-v1" and not any("config" in row for row in rows)
+    assert "solve_beside_peers.py" in run.command and run.versions["stable-baselines3"]
+
+
+def test_a_run_beside_peers_ends_at_its_limit_or_its_bar():
+    module = example("solve_beside_peers")
+    before = module.cpu_seconds()
+    assert module.Limit(300, 0.0).begin()(1) and not module.Limit(300, 60.0).begin()(299)
+    assert sum(range(10**6)) and module.cpu_seconds() > before, "it counts work, not waiting"
     scores = module.Scores(3.0)
     assert [scores.add(3.0) for _ in range(100)] == [False] * 99 + [True] and not scores.add(2.0)
+
+
+def test_a_run_beside_peers_is_a_process_of_its_own(monkeypatch):
+    """On one core with one thread; what it makes before its clock starts is not in its row."""
+    monkeypatch.syspath_prepend(FOLDER)  # where the new process finds it, too
+    module = importlib.import_module("solve_beside_peers")
+    monkeypatch.setattr(module, "timed", None)  # what happens in this process
+    (row,) = module.compare("CartPole-v1", [1], module.Limit(64, 60.0), ["dqnitro"], run=module.Apart())["rows"]
+    assert 64 <= row["steps"] <= 512 and not row["solved"] and row["cpu_s"] > 0

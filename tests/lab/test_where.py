@@ -51,6 +51,22 @@ def test_without_a_gpu_it_measures_on_the_cpu_and_says_why(monkeypatch):
     assert where({"torch_threads": 9}).settings["torch_threads"] == 9
 
 
+def test_it_says_what_the_recipe_uses_not_what_torch_would(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("dqnitro.common.host.usable_cores", lambda: 2)
+    text = where({}, lab_plan("auto", "CartPole-v1").config()).text
+    assert text.startswith("measuring on the CPU (2 cores, 1 torch thread for a network pass)"), text
+    assert "2 torch threads" in where({}, lab_plan("baseline", "CartPole-v1").config()).text
+    assert "2 torch threads" in where({"torch_threads": 2}, lab_plan("auto", "CartPole-v1").config()).text
+
+
+def test_a_recipe_that_stays_off_the_gpu_says_so(h200):
+    text = where({}, lab_plan("auto", "CartPole-v1").config()).text
+    assert text.startswith("measuring on the CPU (16 cores, 1 torch thread for a network pass): ")
+    assert text.endswith("the recipe's network is too small for a GPU")
+    assert where({}, lab_plan("auto", "pong").config()).text.startswith("measuring on the GPU (NVIDIA H200")
+
+
 def test_with_a_gpu_it_measures_there_unless_told_otherwise(h200):
     assert where().settings == {"device": "cuda", "torch_threads": 1}
     assert "on the GPU (NVIDIA H200; on the host 16 cores, 1 torch thread" in where().text

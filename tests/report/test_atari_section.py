@@ -16,7 +16,7 @@ def page_of(tmp_path, **changes):
 
 def test_every_game_has_a_chart_with_the_published_curve_as_far_as_it_helps(tmp_path):
     breakout, qbert = charts_of(page_of(tmp_path))
-    assert (breakout["title"], qbert["title"]) == ("Breakout", "Qbert")
+    assert (breakout["title"], qbert["title"]) == ("Breakout", "Q*bert")
     assert [s["name"] for s in breakout["series"]] == ["here (2 seeds)", "DQN, published"]
     assert max(breakout["series"][1]["curves"]["frames"]["x"]) == 4e6, "not as far as 200 million, where ours end early"
     assert [s["name"] for s in qbert["series"]] == ["here (2 seeds)"]

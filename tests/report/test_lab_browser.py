@@ -59,7 +59,7 @@ def tip(b: Chromium, figure: str = LADDER) -> str:
 
 def test_opens_from_a_file_without_an_error_or_a_request(opened: Chromium, page: pathlib.Path) -> None:
     assert [u for u in opened.requests if not u.startswith("data:")] == [page.resolve().as_uri()]
-    assert opened.js("document.querySelector('h1').textContent") == "Pong"
+    assert opened.js("document.querySelector('h1').textContent") == "Speed lab", "of several games"
 
 
 def test_every_chart_has_data_and_no_broken_number(opened: Chromium) -> None:

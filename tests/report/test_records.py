@@ -2,17 +2,18 @@
 
 import json
 import pathlib
+import re
 import shlex
 
 import pytest
 
 from dqnitro.cli import main
 from dqnitro.report.charts import speed_curve, time_shares
-from dqnitro.report.html import poster
+from dqnitro.report.html import paragraph, poster
 from dqnitro.report.lab_page import render_lab
 from dqnitro.report.read_result import Result, read_sources
 from dqnitro.report.run_page import render_run
-from dqnitro.report.sections import common, record
+from dqnitro.report.sections import common, record, trial
 from report import fake_run
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "results"
@@ -75,6 +76,7 @@ def test_the_commands_of_a_record_run(name):
         ("dqnitro train pong --seed N (recipe auto)", "dqnitro train pong --seed N", "recipe auto"),
         ("dqnitro train GAME --minutes 8, five at once", "dqnitro train GAME --minutes 8", "five at once"),
         ("dqnitro bench gpu --only 'own kernels,1,024'", "dqnitro bench gpu --only 'own kernels,1,024'", ""),
+        ("python examples/own_pieces.py --seeds 5", "python examples/own_pieces.py --seeds 5", ""),
         ("a throw-away script", "", "a throw-away script"),
     ],
 )
@@ -98,8 +100,31 @@ def test_contents_are_in_groups_with_human_titles(tmp_path):
     assert groups == ["Speed-ups", "Records and runs", "Benchmarks", "Settings", "Sources"]
     assert contents.index("Pong on NVIDIA H200: 5 seeds") < contents.index("Recipe classic on one H200")
     assert ".json" not in contents and "trial-1" not in contents
+    titles = re.findall(r'<a href="#[^"]*">(.*?)</a>', contents)
+    assert len(set(titles)) == len(titles) and all(t[0] == t[0].upper() and "h200" not in t for t in titles)
+    assert "The ladder on 2 cores" in titles and "The ladder on NVIDIA H200" in titles
+    assert "The console compared with ale-py over 10,000 frames a game" in titles
+    assert "Faults made on purpose: drift" in titles and "<h1>Speed lab</h1>" in page
     facts = page.split('<dl class="facts">')[1].split("</dl>")[0]
     assert "14.2 s" in facts and "15 min 17 s" in facts
+
+
+def test_seeds_of_a_setting_that_was_tried_are_one_curve():
+    result = stored("pong-settings-trial-3.json")
+    names = list(result.data["curve"])
+    settings = {re.sub(r", seed \d+$", "", n) for n in names}
+    assert len(settings) < len(names) / 2
+    page = trial.section(result, "trial", "x")
+    chart = json.loads(page.split('<script type="application/json">')[1].split("</script>")[0])
+    assert len(chart["series"]) == len(settings) and trial.facts(result)[0][1] == str(len(settings))
+    banded = [s for s in chart["series"] if s["name"].endswith("seeds)")]
+    assert banded and all("low" in s["curves"]["steps"] for s in banded)
+
+
+def test_notes_show_names_in_backticks_as_code():
+    assert paragraph("`a<b` and `startup_s`; ` <i>") == (
+        "<p><code>a&lt;b</code> and <code>startup_s</code>; ` &lt;i&gt;</p>"
+    )
 
 
 def gpu_run(tmp_path: pathlib.Path, runner: str):

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     if args.on is not None:
         result = _on_nodes(args, argv)
         return t.finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
-    t.say_where(args)
+    t.say_where(args, args.recipe if args.what == "cost" else args.what)
     with t.Reports(f"ablate {args.what}", args) as progress:
         options = t.race_options(args, progress)
         if args.what == "cost":

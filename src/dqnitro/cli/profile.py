@@ -59,9 +59,9 @@ def measure(args: Any, steps: int) -> dict[str, Any]:
     from dqnitro.ladder import fitted
 
     changes = {k: v for k, v in config_changes(args).items() if k != "max_steps"}
-    note(where(changes).text)
     config = lab_plan(args.recipe, args.game, changes).config(tuple(args.without), tuple(args.also)).replace(**changes)
     config = fitted(config)[0]
+    note(where(changes, config).text)
     trace = pathlib.Path(args.trace or f"profile-{file_stem(config.env_id)}-{args.recipe}.json.gz")
     from dqnitro.lab.profile import profile
     from dqnitro.lab.store import header

@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
 
         asked = Asked(args.game, setting, values, args.recipe, tuple(seeds), changes)
         return finish(_with_folders(asked, args), out, args.json, show)
-    say_where(args)
+    say_where(args, args.recipe)
     with Reports(f"sweep {args.setting}", args) as progress:
         result = sweep(
             args.game, setting, values, recipe=args.recipe, seeds=seeds, changes=changes,
@@ -122,7 +122,7 @@ def search_main(args: Any) -> int:
     state = pathlib.Path(args.state) if args.state else pathlib.Path("sweeps") / f"{name}.journal"
     out = pathlib.Path(args.out) if args.out else state.with_suffix(".json")
     check_writable(out)
-    say_where(args)
+    say_where(args, args.recipe, games[0] if games else "")
     with Reports("sweep", args) as progress:
         result = search(asked, state, progress.say)
     return finish(result, out, args.json, show_search)

@@ -101,8 +101,12 @@ def commit() -> str:
 
 def command() -> str:
     """The command line to repeat this. `python -m dqnitro` runs a file called __main__.py, shown as `dqnitro`."""
-    name = pathlib.Path(sys.argv[0]).name
-    return shlex.join(["dqnitro" if name == "__main__.py" else name, *sys.argv[1:]])
+    path = pathlib.Path(sys.argv[0])
+    program = [path.name]
+    if path.name == "__main__.py":
+        package = path.parent.name
+        program = ["dqnitro"] if package == "dqnitro" else ["python", "-m", package]
+    return shlex.join([*program, *sys.argv[1:]])
 
 
 def provenance() -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -35,11 +36,18 @@ class Scored(NamedTuple):
 FEW = 12  # with fewer values, resampling underestimates how far the mean may lie
 
 
-def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
+Range = tuple[float, float]
+ANYTHING: Range = (-math.inf, math.inf)
+
+
+def mean_interval(values: Sequence[float], seed: int = 0, within: Range = ANYTHING) -> Interval:
     """Mean and 95% interval. One value, or equal values, give an interval of zero width.
 
     Few values: Student's t, because rates over rounds are nearly normal. A percentile bootstrap of 6 values contains
     the true mean only 86 times in 100, of 3 values 76. Many values (scores, which are far from normal): the bootstrap.
+
+    Student's t knows nothing of what values there can be: `within` cuts off what no mean can be (a score of Pong is
+    never below -21, a time never below 0).
     """
     x = np.asarray(values, np.float64)
     if len(x) == 0:
@@ -51,7 +59,7 @@ def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
         from scipy.stats import t
 
         half = float(t.ppf(0.975, len(x) - 1) * x.std(ddof=1) / np.sqrt(len(x)))
-        return Interval(mean, mean - half, mean + half, len(x))
+        return Interval(mean, max(within[0], mean - half), min(within[1], mean + half), len(x))
     from scipy.stats import bootstrap
 
     r = bootstrap((x,), np.mean, method="percentile", n_resamples=5000, rng=np.random.default_rng(seed))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd, Step
-from dqnitro.envs.names import atari_game, atari_games
+from dqnitro.envs.names import atari_game, atari_games, possible_scores
 from dqnitro.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ __all__ = [
     "make_envs",
     "make_single_env",
     "make_watched_envs",
+    "possible_scores",
 ]
 
 # gymnasium, cv2 and ale_py take most of a second to import, so functions import them when they are called.

@@ -11,6 +11,7 @@ from gymnasium.spaces import Box
 
 from dqnitro.config import Config
 from dqnitro.envs.bookkeeping import episode_seed
+from dqnitro.envs.failures import env_failure
 from dqnitro.envs.generic import find_spec, layout_of, make_gym_env
 
 # An environment without a time limit is played at random for this many games, but no longer than this many steps:
@@ -87,7 +88,14 @@ def _random_length(env: gym.Env) -> float:
 
 
 def _games(env: gym.Env, most_steps: int, most_s: float) -> list[int]:
-    """The lengths of random games; the last one may be cut off."""
+    """The lengths of random games; the last one may be cut off. An exception of the environment is `EnvFailed`."""
+    try:
+        return _play(env, most_steps, most_s)
+    except Exception as e:
+        raise env_failure(e) from e
+
+
+def _play(env: gym.Env, most_steps: int, most_s: float) -> list[int]:
     env.action_space.seed(0)
     end, lengths = time.perf_counter() + most_s, []
     while len(lengths) < PROBE_GAMES and sum(lengths) < most_steps and time.perf_counter() < end:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import json
+import math
 import re
 import sys
 import urllib.parse
@@ -16,6 +17,17 @@ from dqnitro.errors import CheckpointError, ConfigError
 
 # These cartridges have no mode for one player.
 TWO_PLAYER_ONLY = frozenset({"combat", "joust", "maze_craze", "warlords"})
+
+# The lowest and highest score of a whole game, where the rules of the game set them.
+SCORES = {
+    "pong": (-21.0, 21.0), "boxing": (-100.0, 100.0), "CartPole-v0": (0.0, 200.0), "CartPole-v1": (0.0, 500.0),
+    "Acrobot-v1": (-500.0, 0.0), "MountainCar-v0": (-200.0, 0.0),
+}  # fmt: skip
+
+
+def possible_scores(env_id: str) -> tuple[float, float]:
+    """Between which bounds every score of a whole game lies; infinite ones where none are known."""
+    return SCORES.get(atari_game(env_id) or env_id, (-math.inf, math.inf))
 
 
 @functools.lru_cache(maxsize=1)

@@ -59,7 +59,7 @@ def ablate(
         )
         return result | {
             "rows": rows,
-            "notes": facts_of(race) | {"where": where(changes).text},
+            "notes": facts_of(race) | {"where": where(changes, plan.config()).text},
             "interrupted": race.interrupted,
         }
 
@@ -185,7 +185,7 @@ def cost(
         result = header("cost", config.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe)
         return result | {
             "rows": rows,
-            "notes": facts_of(race) | {"where": where(changes).text},
+            "notes": facts_of(race) | {"where": where(changes, config).text},
             "interrupted": race.interrupted,
         }
 

@@ -21,6 +21,7 @@ from dqnitro.common import aggregates
 from dqnitro.common.files import write_json
 from dqnitro.common.intervals import Interval, mean_interval
 from dqnitro.config import Config, nearest
+from dqnitro.envs import possible_scores
 from dqnitro.errors import ConfigError
 from dqnitro.lab.points import score_points
 from dqnitro.lab.store import header
@@ -193,7 +194,7 @@ def row_of(game: str, runs: Sequence[Run]) -> dict[str, Any]:
     frames = [r.frames for r in runs if r.frames]
     seconds = [r.facts["wall_s"] for r in runs if r.facts["wall_s"]]
     millions = sum(frames) / len(frames) / 1e6 if frames else 0.0
-    fresh, training = _fresh(runs), _over_seeds(r.training for r in runs)
+    fresh, training = _fresh(game, runs), _over_seeds(game, (r.training for r in runs))
     score = fresh or training
     return {
         "game": game,
@@ -214,18 +215,18 @@ def row_of(game: str, runs: Sequence[Run]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _over_seeds(values: Iterable[float | None]) -> Interval | None:
+def _over_seeds(game: str, values: Iterable[float | None]) -> Interval | None:
     known = [v for v in values if v is not None]
-    return mean_interval(known) if known else None
+    return mean_interval(known, within=possible_scores(game)) if known else None
 
 
-def _fresh(runs: Sequence[Run]) -> Interval | None:
+def _fresh(game: str, runs: Sequence[Run]) -> Interval | None:
     """Over seeds; of a single one over its games."""
     played = [r.fresh for r in runs if r.fresh]
     if len(played) == 1:
         e = played[0]
         return Interval(e["mean"], e["low"], e["high"], len(e["scores"]))
-    return _over_seeds(e["mean"] for e in played)
+    return _over_seeds(game, (e["mean"] for e in played))
 
 
 def _beside(name: str, game: str, millions: float) -> dict[str, float | None]:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dqnitro.common.intervals import FEW, Interval, mean_interval
+from dqnitro.common.intervals import ANYTHING, FEW, Interval, Range, mean_interval
+from dqnitro.envs import possible_scores
 from dqnitro.errors import ConfigError
 from dqnitro.lab.store import header
 from dqnitro.store.read_run import Run, read_run, run_folders
@@ -117,7 +118,7 @@ def rank_test(a: Sequence[float], b: Sequence[float]) -> float | None:
     return float(mannwhitneyu(a, b, alternative="two-sided").pvalue)
 
 
-def judge(a: Sequence[float], b: Sequence[float]) -> dict[str, Any]:
+def judge(a: Sequence[float], b: Sequence[float], *, within: Range = ANYTHING) -> dict[str, Any]:
     """Means, difference, rank test and verdict: real, noise, or too little to say."""
     d, p = difference(a, b), rank_test(a, b)
     if p is None:
@@ -126,7 +127,8 @@ def judge(a: Sequence[float], b: Sequence[float]) -> dict[str, Any]:
         word = "real"
     else:
         word = "noise"
-    return {"means": [mean_interval(a), mean_interval(b)], "difference": d, "p_value": p, "verdict": word}
+    means = [mean_interval(side, within=within) for side in (a, b)]
+    return {"means": means, "difference": d, "p_value": p, "verdict": word}
 
 
 def sentence(what: str, unit: str, names: tuple[str, str], j: dict[str, Any]) -> str:
@@ -156,7 +158,7 @@ def compare_runs(left: str, right: str, window: tuple[float, float] | None = Non
     names = (short(sides[0]), short(sides[1]))
     each_once = any(len(s.runs) > 1 for s in sides)
     scores = [values_of(s, [scores_in(r, window) for r in s.runs], "game in the window", each_once) for s in sides]
-    score = judge(*scores)
+    score = judge(*scores, within=possible_scores(sides[0].runs[0].env_id))
     said = [sentence("score", "points", names, score)]
     blocks = [[speed_blocks(r) for r in s.runs] for s in sides]
     speed = None

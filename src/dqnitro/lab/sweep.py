@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from dqnitro.common.intervals import mean_interval, rate_interval
+from dqnitro.common.intervals import Range, mean_interval, rate_interval
 from dqnitro.common.parsing import real, whole
 from dqnitro.config import CHOICES, FIELDS, RANGES, Config, nearest, shown
+from dqnitro.envs import possible_scores
 from dqnitro.errors import ConfigError, DivergedError, UserError
 from dqnitro.events import NullSink, Snapshot
 from dqnitro.lab.interleave import threads_put_back
@@ -184,11 +185,11 @@ def result_of(
         recipe=recipe, setting=setting, values=list(runs), seeds=list(seeds),
     )  # fmt: skip
     curves = [{"value": v, "seed": s, "points": r["points"]} for v, done in runs.items() for s, r in done.items()]
-    rows = [_row(v, list(done.values()), skipped.get(v)) for v, done in runs.items()]
+    rows = [_row(v, list(done.values()), skipped.get(v), possible_scores(base.env_id)) for v, done in runs.items()]
     return result | {"curves": curves, "rows": rows, "interrupted": interrupted}
 
 
-def _row(value: Any, runs: list[dict[str, Any]], why: str | None) -> dict[str, Any]:
+def _row(value: Any, runs: list[dict[str, Any]], why: str | None, possible: Range) -> dict[str, Any]:
     done = [r for r in runs if r["ended"] != "diverged"]
     row: dict[str, Any] = {
         "value": value,
@@ -209,7 +210,7 @@ def _row(value: Any, runs: list[dict[str, Any]], why: str | None) -> dict[str, A
     scores = [r["score"] for r in done if r["score"] is not None]
     return row | {
         "fps": rate_interval([r["fps"] for r in done]),
-        "score": mean_interval(scores) if scores else None,
+        "score": mean_interval(scores, within=possible) if scores else None,
         "samples_per_step": sum(r["samples_per_step"] for r in done) / len(done),
     }
 

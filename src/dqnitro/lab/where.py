@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dqnitro import recipes
+from dqnitro.config import Config
 
 FEW_THREADS = 4  # of torch, for one network pass on a CPU with many cores
 
@@ -23,13 +24,17 @@ class Where:
     text: str
 
 
-def where(changes: Mapping[str, Any] | None = None) -> Where:
-    """Where the lab measures on this machine, with these settings from the command line."""
+def where(changes: Mapping[str, Any] | None = None, config: Config | None = None) -> Where:
+    """Where the lab measures on this machine, with these settings from the command line.
+
+    A config that is known has the last word: a recipe may choose its own device and threads.
+    """
     import torch
 
     from dqnitro.common.host import usable_cores
 
-    given = dict(changes or {})
+    asked = dict(changes or {})
+    given = asked if config is None else {"device": config.device, "torch_threads": config.torch_threads} | asked
     device, cores = str(given.get("device", "auto")), usable_cores()
     on_gpu = device.startswith("cuda") or (device == "auto" and torch.cuda.is_available())
     few = 1 if on_gpu else min(cores, FEW_THREADS)
@@ -43,7 +48,9 @@ def where(changes: Mapping[str, Any] | None = None) -> Where:
     if on_gpu:
         name = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "which torch cannot use"
         return Where(settings, f"measuring on the GPU ({name}; on the host {host}); --device cpu measures on the CPU")
-    why = "as --device says" if device == "cpu" else "torch can use no GPU here"
+    why = "as --device says" if asked.get("device") == "cpu" else "torch can use no GPU here"
+    if why.startswith("torch") and torch.cuda.is_available():
+        why = "the recipe's network is too small for a GPU"
     return Where(settings, f"measuring on the CPU ({host}): {why}")
 
 

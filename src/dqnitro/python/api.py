@@ -17,10 +17,10 @@ import numpy as np
 
 from dqnitro import own, planning, session, trained
 from dqnitro.callback import Callback
-from dqnitro.cli.terminal.flags import note
+from dqnitro.cli.terminal.flags import ELSEWHERE, note
 from dqnitro.cli.terminal.live import make_sinks
 from dqnitro.cli.terminal.training import afterwards, write_page
-from dqnitro.config import Config
+from dqnitro.config import FIELDS, Config
 from dqnitro.envs.names import atari_game, with_kwargs
 from dqnitro.errors import ConfigError
 from dqnitro.events import Sink, close_all
@@ -140,6 +140,8 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
     out: dict[str, Any] = {}
     for given_name, value in given.items():
         name = OTHER_NAMES.get(given_name, given_name)
+        if name not in FIELDS and (called := ELSEWHERE.get("--" + name.replace("_", "-"))):
+            raise ConfigError(f"unknown setting {name!r}", f"did you mean {', '.join(map(in_python, called))}?")
         if name in own.KINDS and not isinstance(value, str):
             out[name] = own.name_of(name, value)
         else:

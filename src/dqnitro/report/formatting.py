@@ -9,8 +9,18 @@ from dqnitro.common.parsing import Interval
 Say = Callable[[float], str]
 
 
+# Games that are not written as their names in code with capitals.
+NAMES = {
+    "hero": "H.E.R.O.", "jamesbond": "James Bond", "kung_fu_master": "Kung-Fu Master", "ms_pacman": "Ms. Pac-Man",
+    "name_this_game": "Name This Game", "pacman": "Pac-Man", "qbert": "Q*bert", "up_n_down": "Up 'n Down",
+    "yars_revenge": "Yars' Revenge", "montezuma_revenge": "Montezuma's Revenge", "et": "E.T.",
+}  # fmt: skip
+
+
 def game_name(env_id: str) -> str:
     """`space_invaders` as people write it; Gymnasium ids stay as they are."""
+    if env_id in NAMES:
+        return NAMES[env_id]
     return env_id.replace("_", " ").title() if env_id.islower() and ":" not in env_id else env_id
 
 

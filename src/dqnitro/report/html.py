@@ -13,6 +13,7 @@ import importlib.resources
 import json
 import os
 import pathlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,6 +78,11 @@ def esc(x: Any) -> Html:
     return x if isinstance(x, Html) else Html(html.escape(str(x), quote=True))
 
 
+def marked(text: str) -> Html:
+    """Text in which `names` in backticks stand as code, as people write notes."""
+    return Html(re.sub(r"`([^`]+)`", r"<code>\1</code>", esc(text)))
+
+
 def join(*parts: Html, sep: str = "") -> Html:
     return Html(sep.join(parts))
 
@@ -100,7 +106,7 @@ def figure(chart: Chart | None, empty: str, size: str = "small") -> Html:
 
 def section(title: str, *parts: Html, note: str = "", name: str = "") -> Html:
     name = name or "".join(ch if ch.isalnum() else "-" for ch in title.lower())
-    lead = f'<p class="note">{esc(note)}</p>' if note else ""
+    lead = f'<p class="note">{marked(note)}</p>' if note else ""
     return Html(
         f'<section id="{esc(name)}" aria-labelledby="{esc(name)}-title"><h2 id="{esc(name)}-title">{esc(title)}</h2>'
         f"{lead}{join(*parts)}</section>"
@@ -175,7 +181,7 @@ def details(summary: str, *parts: Html) -> Html:
 
 
 def paragraph(text: Any, css: str = "") -> Html:
-    return Html(f"<p{_css(css)}>{esc(text)}</p>") if text else Html()
+    return Html(f"<p{_css(css)}>{text if isinstance(text, Html) else marked(text)}</p>") if text else Html()
 
 
 def pair(*parts: Html) -> Html:

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shlex
 import statistics
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from dqnitro.report.sections.record import title as record_title
 from dqnitro.report.seed_groups import WHAT_BANDS_ARE, group_runs, learning_curves
 from dqnitro.store.read_run import Run
 
+MACHINE_IN_NAME = re.compile(r"-(h200|\d+-cores)(?=-|$)")
 SEVERAL = "Speed lab"  # the title of a page about several games
 
 
@@ -52,21 +54,34 @@ def render_lab(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Pat
 def _result(result: Result, results: Sequence[Result], used: dict[str, int]) -> tuple[str, str, h.Html]:
     shown = SECTIONS[result.kind]
     title = shown.title(result)
-    # Two results of one kind are told apart by the game, or else by the file.
-    alike = [r for r in results if (r.kind, r.what) == (result.kind, result.what)]
-    if len(alike) > 1:
-        games = {r.game for r in alike}
-        told = game_name(result.game) if len(games) == len(alike) and result.game else _human(result.path.stem)
-        title += f": {told}" if title in {shown.title(r) for r in alike if r is not result} else ""
+    title = title[:1].upper() + title[1:]
+    alike = [r for r in results if r.kind == result.kind and shown.title(r) == shown.title(result)]
+    title += _apart(result, alike) if len(alike) > 1 else ""
     n = used[result.kind] = used.get(result.kind, 0) + 1
     name = result.kind if n == 1 else f"{result.kind}-{n}"
     return name, title, shown.section(result, name, title)
 
 
+def _apart(result: Result, alike: Sequence[Result]) -> str:
+    """What tells results of one title apart: the game, or else the machine, or else the file."""
+    if result.game and len({r.game for r in alike}) == len(alike):
+        return f": {game_name(result.game)}"
+    if len({_place(r) for r in alike} - {""}) == len(alike):
+        return f" on {_place(result)}"
+    return f": {_human(result.path.stem)}"
+
+
+def _place(result: Result) -> str:
+    """The GPU of its machine, or how many cores it has."""
+    cores = result.machine.get("cores")
+    gpu = text(result.machine.get("gpu")).split(",")[0]
+    return gpu or (plural(cores, "core") if isinstance(cores, int) else "")
+
+
 def _human(stem: str) -> str:
-    """`pong-2-cores` as people write it."""
-    words = stem.replace("-", " ").replace("_", " ")
-    return words[:1].upper() + words[1:]
+    """`gpu-h200` as people write it, without the machine at its end."""
+    words = MACHINE_IN_NAME.sub("", stem).replace("-", " ").replace("_", " ").split()
+    return " ".join(word.upper() if word in ("gpu", "cuda", "h200") else word for word in words)
 
 
 def _games(runs: Sequence[Run], results: Sequence[Result]) -> list[str]:
@@ -81,11 +96,11 @@ def _games_of(result: Result) -> list[str]:
 
 
 def _title(runs: Sequence[Run], results: Sequence[Result]) -> str:
-    """The game, if the page is about a single one; a ladder decides."""
+    """The game, if the page is about a single one."""
     if results and all(r.kind == "atari" for r in results):
         return "Atari"
-    games = [r.game for r in results if r.kind == "ladder" and r.game][:1] or _games(runs, results)
-    return game_name(games[0]) if len(games) == 1 else SEVERAL
+    games = _games(runs, results)
+    return game_name(games[0]) if len(games) == 1 and not games[0].endswith(" games") else SEVERAL
 
 
 def _headline(runs: Sequence[Run], results: Sequence[Result], path: pathlib.Path) -> h.Html:

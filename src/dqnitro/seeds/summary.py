@@ -10,19 +10,21 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dqnitro.common.intervals import mean_interval
+from dqnitro.common.intervals import ANYTHING, Range, mean_interval
+from dqnitro.envs.names import possible_scores
 from dqnitro.seeds.folder import SeedsFolder
 
 KEPT = (
     "steps", "updates", "games", "wall_s", "startup_s", "mean_score", "steps_per_s", "frames_per_s", "samples_per_s",
     "evaluation",
 )  # fmt: skip
+NOT_NEGATIVE: Range = (0.0, math.inf)  # times, steps, speeds
 STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes: saved, or not yet started
 TAIL_BYTES = 8192  # of metrics.jsonl: some lines
 
 
-def spread(values: Sequence[float], of: int | None = None) -> dict[str, Any] | None:
-    """Median, range, and the 95% interval of the mean.
+def spread(values: Sequence[float], of: int | None = None, within: Range = ANYTHING) -> dict[str, Any] | None:
+    """Median, range, and the 95% interval of the mean, which lies `within` what is possible.
 
     `of` seeds were requested; those without a value count as slower than all others. So the median is known only if
     more than half have a value, and there is no interval of the fast ones alone, which would flatter.
@@ -32,7 +34,7 @@ def spread(values: Sequence[float], of: int | None = None) -> dict[str, Any] | N
     of = len(values) if of is None else of
     whole = sorted(values) + [math.inf] * (of - len(values))
     median = statistics.median(whole)
-    interval = mean_interval(list(values)) if len(values) == of else None
+    interval = mean_interval(list(values), within=within) if len(values) == of else None
     return {
         "median": median if math.isfinite(median) else None, "min": min(values), "max": max(values), "n": len(values),
         "of": of, "interval": interval._asdict() if interval else None,
@@ -58,14 +60,16 @@ def all_facts(folder: SeedsFolder, runs: Sequence[Mapping[str, Any]]) -> dict[st
     scores = [r["mean_score"] for r in runs if r["mean_score"] is not None]
     speeds = [r["steps_per_s"] for r in runs if r["steps_per_s"]]
     fresh = [r["evaluation"]["mean"] for r in runs if r["evaluation"]]
+    possible = possible_scores(folder.config.env_id)
     return {
         "env_id": folder.config.env_id, "recipe": folder.recipe, "run_dir": str(folder.path),
         "seeds": list(folder.seeds),
         "at_once": folder.at_once, "torch_threads": folder.config.torch_threads,
         "env_threads": folder.config.env_threads,
-        "solved": len(solved), "score": spread(scores), "fresh_score": spread(fresh),
-        "seconds_to_solve": spread([r["wall_s"] for r in solved], n),
-        "steps_to_solve": spread([r["steps"] for r in solved], n), "steps_per_s": spread(speeds), "runs": list(runs),
+        "solved": len(solved), "score": spread(scores, within=possible), "fresh_score": spread(fresh, within=possible),
+        "seconds_to_solve": spread([r["wall_s"] for r in solved], n, NOT_NEGATIVE),
+        "steps_to_solve": spread([r["steps"] for r in solved], n, NOT_NEGATIVE),
+        "steps_per_s": spread(speeds, within=NOT_NEGATIVE), "runs": list(runs),
     }  # fmt: skip
 
 

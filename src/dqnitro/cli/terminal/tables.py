@@ -151,11 +151,12 @@ class Reports(Progress):
         return f"{self.what} ({duration(self.seconds)}): {more or 'preparing'}"
 
 
-def say_where(args: argparse.Namespace) -> None:
+def say_where(args: argparse.Namespace, recipe: str = "baseline", game: str = "") -> None:
     """The first line: on what is measured, with how many threads."""
-    from dqnitro.lab.where import where
+    from dqnitro.lab.where import lab_plan, where
 
-    note(where(config_changes(args)).text)
+    changes = config_changes(args)
+    note(where(changes, lab_plan(recipe, game or args.game, changes).config()).text)
 
 
 def names_of(text: str | None) -> list[str] | None:

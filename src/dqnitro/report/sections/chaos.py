@@ -6,6 +6,7 @@ from typing import Any
 
 from dqnitro.common.parsing import mapping, number, rows, text
 from dqnitro.report import html as h
+from dqnitro.report.formatting import plural
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
 from dqnitro.report.table_cells import shown
@@ -14,21 +15,27 @@ COLUMNS = ("lost", "different", "tracebacks", "crashes", "hangs", "orphans")
 
 
 def title(result: Result) -> str:
-    return "Faults made on purpose"
+    kinds = [text(r.get("kind")) for r in rows(result.data.get("rows"))]
+    return f"Faults made on purpose: {kinds[0]}" if len(kinds) == 1 and kinds[0] else "Faults made on purpose"
 
 
 def facts(result: Result) -> list[h.Fact]:
     total = mapping(result.data.get("total"))
     bad = sum(int(number(total.get(c)) or 0) for c in COLUMNS)
     kinds = len(rows(result.data.get("rows")))
-    return [("faults", shown(total.get("faults")), f"of {kinds} kinds"), ("cost something", str(bad), "of them")]
+    return [
+        ("faults", shown(total.get("faults")), f"of {plural(kinds, 'kind')}"),
+        ("cost something", str(bad), "of them"),
+    ]
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:
     """A row for each kind of fault, and the faults that cost something."""
     kinds, total = rows(result.data.get("rows")), mapping(result.data.get("total"))
     bad = sum(int(number(total.get(c)) or 0) for c in COLUMNS)
-    said = f"{shown(total.get('faults'))} faults of {len(kinds)} kinds: {bad or 'none'} cost something."
+    faults = int(number(total.get("faults")) or 0)
+    said = f"{plural(faults, 'fault')} of {plural(len(kinds), 'kind')}: "
+    said += f"{bad} cost something." if bad else "nothing was lost."
     cells = [
         h.Row(
             (

@@ -14,6 +14,7 @@ from dqnitro.report.read_result import Result
 from dqnitro.report.table_cells import shown
 
 SAME = "The same figures as a table"
+OURS = ("dqnitro ", "python examples/")  # the second in a checkout
 PLACEHOLDER = re.compile(r"\b(GAME|RUN)\b|--seed N\b")
 
 
@@ -29,7 +30,7 @@ def repeat(result: Result) -> h.Html:
 
 def split_command(command: str) -> tuple[str, str]:
     """A command of ours and the remark that follows it in older files, which no shell would understand."""
-    if not command.startswith("dqnitro "):
+    if not command.startswith(OURS):
         return "", command
     try:
         words = shlex.split(command)

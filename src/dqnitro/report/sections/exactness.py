@@ -11,7 +11,10 @@ from dqnitro.report.table_cells import shown
 
 
 def title(result: Result) -> str:
-    return "The console compared with ale-py"
+    if told := text(result.data.get("title")):
+        return told
+    frames = number(result.data.get("frames"))
+    return "The console compared with ale-py" + (f" over {plural(int(frames), 'frame')} a game" if frames else "")
 
 
 def facts(result: Result) -> list[h.Fact]:

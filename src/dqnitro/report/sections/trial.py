@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 from dqnitro.common.parsing import items, mapping, number, text
 from dqnitro.report import html as h
 from dqnitro.report.charts import Series, xy
 from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
-from dqnitro.report.seed_groups import COLORS
+from dqnitro.report.seed_groups import COLORS, Line, median_curves
 
+SEED = re.compile(r", seed \d+$")  # at the end of a setting's name
 TRIAL_AXES = {"steps": "steps", "updates": "updates"}
 
 
@@ -19,30 +22,41 @@ def title(result: Result) -> str:
 
 def facts(result: Result) -> list[h.Fact]:
     """How many settings were tried, and the best last score."""
-    last = {
-        str(label): p[-1][2]
-        for label, raw in mapping(result.data.get("curve")).items()
-        if (p := [x for x in items(raw) if isinstance(x, list) and len(x) == 3 and number(x[2]) is not None])
-    }
+    last = {label: points[-1][2] for label, points in _curves(result).items()}
     if not last:
         return []
     best = max(last, key=lambda label: last[label])
-    return [("settings", str(len(last)), "side by side"), ("highest at the end", f"{last[best]:.4g}", best)]
+    settings = len({SEED.sub("", label) for label in last})
+    return [("settings", str(settings), "side by side"), ("highest at the end", f"{last[best]:.4g}", best)]
+
+
+def _curves(result: Result) -> dict[str, list[list[float]]]:
+    """[steps, updates, score] of every setting that has any."""
+    found = {
+        str(label): [p for p in items(raw) if isinstance(p, list) and len(p) == 3 and None not in map(number, p)]
+        for label, raw in mapping(result.data.get("curve")).items()
+    }
+    return {label: points for label, points in found.items() if points}
 
 
 def section(result: Result, name: str, heading: str) -> h.Html:
-    """Curves of settings that were tried side by side: [steps, updates, score] each."""
-    series = []
-    for i, (label, raw) in enumerate(mapping(result.data.get("curve")).items()):
-        points = [
-            p for p in items(raw) if isinstance(p, list) and len(p) == 3 and all(number(v) is not None for v in p)
-        ]
-        if points:
-            x = {"steps": [p[0] for p in points], "updates": [p[1] for p in points]}
-            style = "line" if i < len(COLORS) else "line dash"
-            series.append(Series(str(label), style, x, [p[2] for p in points], COLORS[i % 6]))
+    """Curves of settings that were tried side by side; seeds of one setting are one curve with a band."""
     unit = text(result.data.get("unit"), "mean score of the last games")
-    chart = xy(unit[:1].upper() + unit[1:], series, TRIAL_AXES, y="points")
+    heading_of_chart, curves = unit[:1].upper() + unit[1:], _curves(result)
+    groups: dict[str, list[dict[str, Line]]] = {}
+    for label, points in curves.items():
+        scores = [p[2] for p in points]
+        line: dict[str, Line] = {"steps": ([p[0] for p in points], scores), "updates": ([p[1] for p in points], scores)}
+        groups.setdefault(SEED.sub("", label), []).append(line)
+    if len(groups) < len(curves):
+        chart = median_curves(heading_of_chart, groups, axes=TRIAL_AXES, y="points")
+    else:
+        series = [
+            Series(name, "line" if i < len(COLORS) else "line dash", {a: line[a][0] for a in TRIAL_AXES},
+                   line["steps"][1], COLORS[i % 6])
+            for i, (name, (line,)) in enumerate(groups.items())
+        ]  # fmt: skip
+        chart = xy(heading_of_chart, series, TRIAL_AXES, y="points")
     parts = [
         h.axis_switch(TRIAL_AXES, f"{name}-axis") if chart else h.Html(),
         h.figure(chart, "No curve is stored.", "large"),
