@@ -91,10 +91,11 @@ class Policy:
 
     def _as_many_as_ever(self, obs: torch.Tensor) -> torch.Tensor:
         """These rows and, behind them, what was there before. The last pass has read them: its actions are known."""
-        if self._rows is None or len(self._rows) < len(obs):
-            self._rows = torch.zeros(obs.shape, dtype=obs.dtype, pin_memory=torch.cuda.is_available())
-        self._rows[: len(obs)] = obs
-        return self._rows
+        rows = self._rows
+        if rows is None or len(rows) < len(obs):
+            rows = self._rows = torch.zeros(obs.shape, dtype=obs.dtype, pin_memory=torch.cuda.is_available())
+        rows[: len(obs)] = obs
+        return rows
 
     def close(self) -> None:
         if self._pool is not None:

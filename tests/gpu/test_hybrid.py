@@ -96,3 +96,18 @@ def test_a_saved_run_goes_on_as_if_it_had_not_stopped(stop_at, monkeypatch):
     assert (x - y).norm() < (x - z).norm() / 4
     for agent in (whole, saving, resumed):
         agent.close()
+
+
+def test_no_kernel_is_left_to_compile_once_the_run_has_begun(monkeypatch):
+    from triton import knobs
+
+    agent, ticks = make(BREAKOUT)
+    compiled: list[str] = []
+    monkeypatch.setattr(knobs.compilation, "listener", lambda **facts: compiled.append(facts["src"].name))
+    try:
+        for _ in range(120):
+            next(ticks)
+        torch.cuda.synchronize()
+        assert agent.clock.updates > 100 and not compiled
+    finally:
+        agent.close()
