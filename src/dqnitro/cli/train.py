@@ -228,8 +228,13 @@ def _shown(
     from dqnitro.events import close_all
 
     sinks = make_sinks(config, title, args, estimate(config, run_dir.parent))
+
+    def say(text: str) -> None:
+        for sink in sinks:
+            sink.say(text)
+
     try:
-        with compiling.watched(next((s.say for s in sinks if hasattr(s, "say")), lambda text: None)):
+        with compiling.watched(say):
             yield sinks
     finally:
         close_all(sinks)
