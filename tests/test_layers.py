@@ -11,12 +11,12 @@ SRC = pathlib.Path(__file__).resolve().parents[1] / "src"
 # Packages and root modules, the lowest layer first. Units of one layer do not import each other.
 LAYERS = [
     "",
-    "atari errors process_setup",
+    "atari errors",
     "own",
     "common config heads",
     "storage",
     "clock cluster distributed dqn envs protocol published",
-    "agents reference replay requirements store video",
+    "agents reference replay requirements store",
     "learn report",
     "agent ladder scoring",
     "tuned",
