@@ -23,7 +23,14 @@ from dqnitro.replay.gpu_ring import Ring
 ACTIONS, ENVS = 5, 3
 KINDS: dict[str, dict[str, Any]] = {
     "dqn": {"loss": "mse"},
-    "double dueling, three steps": {"double": True, "dueling": True, "loss": "huber", "n_step": 3},
+    "double dueling, three steps": {
+        "double": True,
+        "dueling": True,
+        "loss": "huber",
+        "n_step": 3,
+        "learning_rate_end": 2e-4,
+        "learning_rate_decay_steps": 2,  # another rate in each of three updates
+    },
 }
 
 

@@ -20,6 +20,7 @@ from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.heads import ONLINE, SELECT, Draws, UpdateDraws, Wants, noise_size
 from dqnitro.learn import own_pieces
 from dqnitro.learn.actors import CopiedNetwork, SameNetwork
+from dqnitro.learn.rate import Rate, decaying, set_rate
 from dqnitro.learn.transforms import UpdateParts, check_draws, wrap
 
 Loss = Callable[[nn.Module, Any, Batch, UpdateDraws | None], tuple[Tensor, Tensor]]
@@ -268,7 +269,7 @@ class Learner:
         self.loss, self.loss_given, self.passes, self.loss_of_passes = make_losses(config, parts, self.atoms)
         self.acts_in_pass = parts.one_pass and acting is None
         self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
-        self._copy, self.optimizer_step = parts.copy, parts.step
+        self._copy, self.optimizer_step, self._rate = parts.copy, decaying(parts.step, config), Rate.of(config)
         self.update_on_gpu = parts.around_update(self.loss_and_step)
         if acting is None:
             self.actor = SameNetwork(self.online, parts.act, parts.copy, self.atoms)
@@ -341,6 +342,8 @@ class Learner:
         return loss.detach(), td
 
     def _update_whole(self, whole: Callable[[Batch], tuple[float, Tensor]], batch: Batch) -> tuple[Tensor, Tensor]:
+        if self._rate.per_update:
+            set_rate(self.optimizer, self._rate)
         value, td = whole(batch)
         if not math.isfinite(value):
             raise DivergedError(self.n_updates + 1, value)

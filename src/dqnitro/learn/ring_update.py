@@ -23,6 +23,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.heads import TARGET, TARGET_TM1, Draws, UpdateDraws, together
 from dqnitro.learn.averaging import AveragedStep
 from dqnitro.learn.learner import Learner, TargetOutputs
+from dqnitro.learn.rate import decaying
 from dqnitro.learn.transforms import first_unfit
 from dqnitro.replay.gpu_ring import Ring
 
@@ -71,7 +72,9 @@ class TorchUpdate:
 
     def __init__(self, config: Config, learner: Learner, ring: Ring, ranks: Ranks = ALONE) -> None:
         self._config, self._learner, self._ring = config, learner, ring
-        self.step = learner.optimizer_step if ranks is ALONE else AveragedStep(learner.online, ranks)
+        self.step = learner.optimizer_step
+        if ranks is not ALONE:
+            self.step = decaying(AveragedStep(learner.online, ranks), config)
         self.weights: nn.Module = learner.online
         parts = learner.parts
 

@@ -24,6 +24,7 @@ from dqnitro.dqn import ConvNetwork
 from dqnitro.learn.gpu import triton_backward, triton_forward
 from dqnitro.learn.gpu.packed_weights import COPIES, FEATURES, Masters, Packed
 from dqnitro.learn.learner import Learner
+from dqnitro.learn.rate import Rate
 from dqnitro.replay.gpu_ring import Ring
 
 passes: Any = triton_forward
@@ -85,7 +86,7 @@ class FusedUpdate:
     ) -> None:
         assert isinstance(learner.online, ConvNetwork) and isinstance(learner.target, ConvNetwork)
         self.config, self.ring, self.batch, n_actions = config, ring, config.batch_size, learner.head.n_actions
-        self.online, self.target = learner.online, learner.target
+        self.online, self.target, self.rate = learner.online, learner.target, Rate.of(config)
         self.masters = Masters(self.online, learner.optimizer, dtype)
         self.target_masters = self.masters.gather(self.target)
         self.weights, self.target_weights = self.masters.packed(self.online), self.masters.packed(self.target)
@@ -358,7 +359,7 @@ class FusedUpdate:
         division, masters = self.tuned["adam_hidden"], self.masters
         back.adam_hidden[(masters.units, 64 // division["CHANNELS"])](
             *masters.hidden, masters.g_hidden, self.weights.hidden, masters.step,
-            self.config.learning_rate, self.config.adam_epsilon, **ADAM, **division,
+            *self.rate, self.config.adam_epsilon, **ADAM, **division,
         )  # fmt: skip
 
     def _adam(self, name: str) -> None:
@@ -374,5 +375,5 @@ class FusedUpdate:
         division, masters, n = self.tuned["adam_small"], self.masters, place.stop - place.start
         back.adam_small[(_parts(n, division["BLOCK"]),)](
             *masters.small, masters.master[place], gradients, packed, n, masters.step,
-            self.config.learning_rate, self.config.adam_epsilon, **ADAM, **kind, **division,
+            *self.rate, self.config.adam_epsilon, **ADAM, **kind, **division,
         )  # fmt: skip
