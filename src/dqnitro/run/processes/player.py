@@ -28,7 +28,7 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec
 from dqnitro.errors import UserError
 from dqnitro.heads import Draws, Wants, noise_size
-from dqnitro.learn.learner import acting_noise, build_network, head_spec
+from dqnitro.learn.networks import acting_noise, build_network, head_spec
 from dqnitro.learn.transforms import wrap
 from dqnitro.run.build import make_clock, make_generators
 from dqnitro.run.inline import choose_actions
