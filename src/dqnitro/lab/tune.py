@@ -111,7 +111,7 @@ def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
         return [], {}
     out, why_not = [], {}
     if config.runner == "hybrid" and count_groups(config) > 1:
-        out.append(Knob("environment parts", "1", ALIKE, settings={"env_parts": 1}))
+        out.append(Knob("environment groups", "1", ALIKE, settings={"env_parts": 1}))
     if config.runner == "inline" and usable_cores() > 1:
         out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))
     for runner in ("inline", "hybrid", "device"):
