@@ -11,15 +11,14 @@ SRC = pathlib.Path(__file__).resolve().parents[1] / "src"
 # Packages and root modules, the lowest layer first. Units of one layer do not import each other.
 LAYERS = [
     "",
-    "atari errors",
+    "atari errors process_setup",
     "own",
     "common config heads",
     "storage",
     "clock cluster distributed dqn envs protocol published",
-    "agents reference replay requirements store",
+    "agents reference replay requirements store video",
     "learn report",
     "agent ladder scoring",
-    "tuned",
     "events recipes run",
     "callback",
     "evaluation",

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import fakes_envs
-from dqnitro import play, scoring
+from dqnitro import play, scoring, video
 from dqnitro.cli.terminal.terminal_screen import TerminalScreen, to_text
-from dqnitro.common import video
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
 from dqnitro.errors import CheckpointError

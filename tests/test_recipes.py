@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dqnitro import planning, recipes, tuned
+from dqnitro import planning, recipes
 from dqnitro.cli import main
 from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.train import make_parser
@@ -14,7 +14,7 @@ from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
 from dqnitro.ladder import RUNGS
-from dqnitro.recipes import ON_GPU, Here
+from dqnitro.recipes import ON_GPU, Here, tuned
 from dqnitro.requirements import needs_bfloat16, needs_compiler, runner_needs
 
 H200 = Here(16, "NVIDIA H200")

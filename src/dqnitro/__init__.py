@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dqnitro.common import process_setup
+from dqnitro import process_setup
 
 if TYPE_CHECKING:
     from dqnitro import recipes

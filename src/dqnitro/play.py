@@ -9,7 +9,6 @@ from typing import Any
 
 from dqnitro.common.files import seal_holds
 from dqnitro.common.intervals import Scored
-from dqnitro.common.video import VideoWriter
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec
 from dqnitro.envs.names import check_trust
@@ -31,6 +30,7 @@ from dqnitro.scoring import (
 )
 from dqnitro.seeds.folder import is_seeds
 from dqnitro.store.run_folder import BEST, LAST
+from dqnitro.video import VideoWriter
 
 VIDEO_FRAMES = 18_000  # a video shows at most five minutes of play
 

@@ -49,8 +49,7 @@ def test_what_numba_compiles_is_counted_and_named():
 def test_leaving_early_gives_a_film_up(monkeypatch, tmp_path):
     import threading
 
-    from dqnitro import play
-    from dqnitro.common import video
+    from dqnitro import play, video
 
     ended = threading.Event()
 

@@ -15,7 +15,8 @@ import types
 import numpy as np
 import pytest
 
-from dqnitro.common import files, host, process_setup, signals
+from dqnitro import process_setup
+from dqnitro.common import files, host, signals
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.requirements import check_runner

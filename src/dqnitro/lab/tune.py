@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dqnitro import recipes, tuned
+from dqnitro import recipes
 from dqnitro.common.host import usable_cores
 from dqnitro.common.intervals import Interval, rate_interval, ratio_interval
 from dqnitro.config import Config
@@ -20,6 +20,7 @@ from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.store import header
 from dqnitro.ladder import RUNGS, climb, in_force
 from dqnitro.learn.transforms import chosen
+from dqnitro.recipes import tuned
 from dqnitro.requirements import runner_needs
 
 START = "as it is"

@@ -17,13 +17,13 @@ from torch import Tensor
 from dqnitro import dqn
 from dqnitro.agent import Phases, State, Tick
 from dqnitro.clock import Clock
-from dqnitro.common.process_setup import keep_freed_memory
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, Step
 from dqnitro.envs.failures import env_failure
 from dqnitro.errors import ConfigError, DivergedError, EnvFailed
 from dqnitro.learn.learner import Learner
 from dqnitro.learn.transforms import chosen
+from dqnitro.process_setup import keep_freed_memory
 from dqnitro.replay.base import Replay, Sample
 from dqnitro.run.build import make_clock, make_generators, resolve_device
 

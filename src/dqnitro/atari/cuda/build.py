@@ -19,6 +19,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 import types
 from collections.abc import Iterator
@@ -164,7 +165,16 @@ class Store:
             return None
 
     def save(self, name: str, content: bytes) -> None:
-        code_cache.keep_file(self.folder / f"{self._base}-{name}", content, "the console's machine code")
+        path = self.folder / f"{self._base}-{name}"
+        part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.write_bytes(code_cache.sealed(content))
+            part.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
+            code_cache.say_once(f"dqnitro: cannot keep the console's machine code in {self.folder} ({error.strerror})")
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

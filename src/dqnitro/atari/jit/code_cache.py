@@ -9,13 +9,10 @@ Each of them is told in one line. The console (`jit/target.py`) and the learner'
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import os
 import pickle
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,19 +51,6 @@ def opened(path: str) -> bytes:
     if content.startswith(_PICKLE):
         raise FileNotFoundError(path)
     raise Damaged(path)
-
-
-def keep_file(path: Path, content: bytes, what: str) -> None:
-    """Write a sealed file as a whole or not at all; if it cannot be kept, say so once."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(sealed(content))
-        part.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        say_once(f"dqnitro: cannot keep {what} in {path.parent} ({error.strerror})")
 
 
 class SealedFile(IndexDataCacheFile):

@@ -77,14 +77,13 @@ class Helper:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
         )  # fmt: skip
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.questions, self.answers = self.process.stdin, self.process.stdout
 
     def compile(self, part: str) -> float | None:
         """CPU seconds that the part took, or None if the helper failed."""
+        assert self.process.stdin is not None and self.process.stdout is not None
         try:
-            print(part, file=self.questions, flush=True)
-            answer = self.answers.readline().split()
+            print(part, file=self.process.stdin, flush=True)
+            answer = self.process.stdout.readline().split()
         except OSError:  # the helper died before it could read
             return None
         return float(answer[1]) if answer[:1] == [part] else None
@@ -92,13 +91,13 @@ class Helper:
     def end(self) -> str:
         """Close the helper; returns why it failed, or an empty string."""
         with contextlib.suppress(OSError):
-            self.questions.close()
+            self.process.stdin.close()  # type: ignore[union-attr]
         try:
             self.process.wait(ASK_TO_STOP_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.answers.close()
+        self.process.stdout.close()  # type: ignore[union-attr]
         self.errors.seek(0)
         said = self.errors.read().strip().splitlines()
         self.errors.close()

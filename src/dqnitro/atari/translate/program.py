@@ -176,6 +176,19 @@ def _load(path: Path | None) -> Program | None:
         return None
 
 
+def _save(path: Path | None, content: bytes) -> None:
+    if path is None:
+        return
+    part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_bytes(code_cache.sealed(content))
+        part.replace(path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        code_cache.say_once(f"dqnitro: cannot keep translated games in {path.parent} ({error.strerror})")
+
+
 def _made(rom: Rom, path: Path | None, child: bool) -> Program:
     """Make a program and keep it; of processes that play the same game, one does it and the others wait for it."""
     if path is None:
@@ -185,7 +198,7 @@ def _made(rom: Rom, path: Path | None, child: bool) -> Program:
         if program is None:
             content = made_by_child(rom) if child else packed(*make(rom))
             program = unpacked(content)
-            code_cache.keep_file(path, content, "translated games")
+            _save(path, content)
         return program
 
 

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 
-from dqnitro.common import video
+from dqnitro import video
 
 
 def picture(k: int, shape: tuple[int, int]) -> np.ndarray:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from dqnitro.common.process_setup import amx_is_broken, keep_freed_memory, prepare
+from dqnitro.process_setup import amx_is_broken, keep_freed_memory, prepare
 
 CORE = "processor\t: 0\ncpuid level\t: {level}\nflags\t\t: fpu {flags} sse\n\nprocessor\t: 1\ncpuid level\t: 99\n"
 
