@@ -279,6 +279,11 @@ class Kernels:
                 k: _check(driver.cuModuleGetFunction(self._module, name.encode())) for k, name in entries.items()
             }
 
+    def prefer_shared(self, name: str, percent: int) -> None:
+        """How much of a processor's L1 memory shall be shared memory where this kernel runs; -1 leaves it to CUDA."""
+        what = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        _check(self._driver.cuFuncSetAttribute(self._functions[name], what, percent))
+
     def launch(self, name: str, blocks: int, threads: int, *arguments: int | float) -> None:
         kinds = tuple(ctypes.c_double if isinstance(a, float) else ctypes.c_int64 for a in arguments)
         stream = self._torch.cuda.current_stream().cuda_stream

@@ -230,20 +230,20 @@ def adam_hidden(
 def adam_small(
     p, m, v, master, shares, packed, n, step, lr, lr_end, per_update, eps,
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr,
-    SHARES: tl.constexpr, ZERO: tl.constexpr, BLOCK: tl.constexpr,
+    SHARES: tl.constexpr, ZERO: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Adam on n packed weights, whose masters are found in a table. Gradients are the sums of SHARES shares,
-    which are zeroed for the next update where programs add to them.
+    """Adam on n packed weights, whose masters are found in a table. Gradients are the sums of SHARES shares, of which
+    AT_ONCE are loaded together; they are zeroed for the next update where programs add to them.
     """
-    i, s = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, 16)
+    i, s = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, AT_ONCE)
     ok = i < n
-    total = tl.zeros((16, BLOCK), tl.float32)
-    for start in range(0, SHARES, 16):
+    total = tl.zeros((AT_ONCE, BLOCK), tl.float32)
+    for start in range(0, SHARES, AT_ONCE):
         some = (start + s < SHARES)[:, None] & ok[None, :]
         here = shares + (start + s)[:, None] * n + i[None, :]
         total += tl.load(here, mask=some, other=0.0)
         if ZERO:
-            tl.store(here, tl.zeros((16, BLOCK), tl.float32), mask=some)
+            tl.store(here, tl.zeros((AT_ONCE, BLOCK), tl.float32), mask=some)
     at = tl.load(master + i, mask=ok, other=0)
     new = _adam(p, m, v, at, ok, tl.sum(total, 0), step, lr, lr_end, per_update, eps, BETA1, BETA2, LOG1, LOG2)
     tl.store(packed + i, new.to(packed.dtype.element_ty), mask=ok)
