@@ -43,7 +43,8 @@ HEADS: list[dict[str, Any]] = [
     head | target | {"dueling": dueling, "loss": loss}
     for head, target, dueling, loss in itertools.product(
         ({}, {"categorical": True, "value_min": -2.0, "value_max": 3.0}, {"quantiles": 20}),
-        ({}, {"double": True}, {"munchausen": True}), (False, True), ("mse", "huber"),
+        # a floor that is reached
+        ({}, {"double": True}, {"munchausen": True, "munchausen_floor": -0.1}), (False, True), ("mse", "huber"),
     )
     if not (head and loss == "mse") and not ("categorical" in head and "munchausen" in target)
 ]  # fmt: skip
@@ -51,7 +52,7 @@ HEADS: list[dict[str, Any]] = [
 
 def name_of(changes: dict[str, Any]) -> str:
     """As short as the name of a test should be."""
-    return "-".join(k if v is True else f"{k}-{v}" for k, v in changes.items() if v and not k.startswith("value_"))
+    return "-".join(k if v is True else f"{k}-{v}" for k, v in changes.items() if v and not isinstance(v, float))
 
 
 def full_ring(slots: int, device: str) -> Ring:

@@ -49,6 +49,16 @@ def test_a_product_of_bfloat16_matrices_does_not_end_the_process():
     assert done.stdout.strip() == "256.0", (done.returncode, done.stderr)
 
 
+def test_an_optimiser_of_ours_is_made_without_the_compiler_of_torch():
+    code = (
+        "import sys, torch; from dqnitro.learn.cpu.one_pass_adam import OnePassAdam; "
+        "p = torch.nn.Parameter(torch.ones(3)); o = OnePassAdam([p], 1e-3, 1e-8); p.grad = torch.ones(3); o.step(); "
+        "print(float(p[0]) < 1, 'torch._dynamo' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "False"], done.stderr
+
+
 DRIVER = """
 static int flags = -1;
 int cuInit(unsigned x) { return 0; }

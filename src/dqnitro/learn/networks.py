@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -41,16 +42,32 @@ def build_network(config: Config, spec: EnvSpec) -> nn.Module:
     impala = dqn.Impala(config.impala_width, config.impala_norm)
     head = head_spec(config, spec)
     make = functools.partial(dqn.make_network, spec.obs_shape, kind, config.hidden_units, head, impala)
-    _check_memory(make)
+    _check_memory(make, _more_than(config, spec, head, kind))
     network = make()
     if config.init == "kaiming":
         dqn.kaiming(network)
     return network
 
 
-def _check_memory(make: Callable[[], nn.Module]) -> None:
-    """Refuse a network that does not fit before its memory is asked for: the kernel may end the process instead."""
+def _more_than(config: Config, spec: EnvSpec, head: dqn.HeadSpec, kind: str) -> int:
+    """A number of bytes that the weights certainly fit into: as if a layer had all its channels at every pixel."""
+    channels = 64 * (config.impala_width if kind == "impala" else 1)
+    features = math.prod(spec.obs_shape) + channels * math.prod(spec.obs_shape[1:]) + head.n_actions * head.atoms
+    columns = config.hidden_units + 64  # implicit quantiles look at 64 cosines
+    copies = 2 * (1 + config.dueling) * (1 + (config.noisy_sigma > 0))
+    return 2**28 + 4 * copies * columns * (features + columns)
+
+
+def _check_memory(make: Callable[[], nn.Module], at_most: int) -> None:
+    """Refuse a network that does not fit before its memory is asked for: the kernel may end the process instead.
+    `at_most`: bytes that its weights certainly fit into. Counting them exactly imports torch's compiler, which takes
+    longer than all else that a start imports.
+    """
     import psutil
+
+    free = psutil.virtual_memory().available
+    if at_most <= free:
+        return
 
     def size() -> int:
         with torch.device("meta"):  # shapes without memory
@@ -59,7 +76,6 @@ def _check_memory(make: Callable[[], nn.Module]) -> None:
     # In a thread: a signal that breaks off the main thread in there would leave torch's stack of modes in disorder.
     with ThreadPoolExecutor(1) as pool:
         needed = pool.submit(size).result()
-    free = psutil.virtual_memory().available
     if needed > free:
         raise ConfigError(
             f"the network's weights need {needed / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free",

@@ -9,7 +9,7 @@ GPU, so that a CUDA graph can hold all of it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -33,6 +33,10 @@ class RingUpdate(Protocol):
     """What changes a learner's parameters where experience is in a ring, and acts with them."""
 
     weights: Any  # what acting uses: the online network, or what was made of it; always the newest
+
+    def compile_for(self, passes: Callable[[], None]) -> None:
+        """Compile what `passes` will start, if that is quicker beforehand. They may run, and compute rubbish."""
+        ...
 
     def learn(
         self, t: Tensor, env: Tensor, weight: Tensor | None = None, chance: torch.Generator | None = None
@@ -95,6 +99,9 @@ class TorchUpdate:
         self._look_up = parts.compile(ring.look_up)
         self.act = parts.around_act(parts.act)
         parts.fit_optimizer(learner.optimizer)
+
+    def compile_for(self, passes: Callable[[], None]) -> None:
+        """torch compiles in processes of its own when the passes run."""
 
     def learn(
         self, t: Tensor, env: Tensor, weight: Tensor | None = None, chance: torch.Generator | None = None

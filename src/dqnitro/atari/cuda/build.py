@@ -28,6 +28,7 @@ from typing import Any
 
 from ..games.roms import Rom
 from ..jit import code_cache
+from ..jit.compile_early import cache_folder
 from ..jit.dependencies import closure
 from ..jit.parallel_compile import locked
 from .link import INSTALL, NEEDS_NUMBA_CUDA, CudaUnavailable, all_assembled, assembled, bindings, link
@@ -128,11 +129,6 @@ def compile_units(capability: tuple[int, int]) -> dict[str, str]:
         return dict(target.UNITS)
 
 
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("DQNITRO_CACHE") or Path(root) / "dqnitro")
-
-
 def _sources() -> list[Path]:
     """The files that the CUDA program is made of: the kernels and all that they import from this package."""
     here = Path(__file__).parent
@@ -151,7 +147,7 @@ class Store:
         for path in _sources():
             digest.update(path.read_bytes())
         self.stamp = digest.hexdigest()
-        self.folder = _cache_folder()
+        self.folder = cache_folder()
         self._base = f"console-sm{capability[0]}{capability[1]}-{self.stamp[:16]}"
 
     def load(self, name: str) -> bytes | None:
@@ -181,7 +177,7 @@ class Store:
         """One process at a time, where there is a folder."""
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder, lambda: None):
+        with locked(self.folder):
             yield
 
 

@@ -13,11 +13,12 @@ from torch import Tensor
 from dqnitro.config import Config
 from dqnitro.heads import HeadSpec
 from dqnitro.learn.gpu import triton_backward, triton_distributions, triton_forward
+from dqnitro.learn.gpu.compile_ahead import Kernels
 from dqnitro.learn.gpu.packed_weights import COPIES, Masters, Packed
 
-passes: Any = triton_forward
-back: Any = triton_backward
-wide: Any = triton_distributions
+passes = Kernels(triton_forward)
+back = Kernels(triton_backward)
+wide = Kernels(triton_distributions)
 Tuned = Mapping[str, Mapping[str, int]]
 
 

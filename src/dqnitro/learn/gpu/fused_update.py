@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,14 +23,15 @@ from dqnitro.config import Config
 from dqnitro.distributed.ranks import ALONE, Ranks
 from dqnitro.dqn import ConvNetwork
 from dqnitro.learn.gpu import triton_backward, triton_forward
+from dqnitro.learn.gpu.compile_ahead import Kernels, compile_at_once
 from dqnitro.learn.gpu.fused_heads import Told, divided, make_head, parts
 from dqnitro.learn.gpu.packed_weights import COPIES, FEATURES, Masters, Packed
 from dqnitro.learn.learner import Learner
 from dqnitro.learn.rate import Rate
 from dqnitro.replay.gpu_ring import Ring
 
-passes: Any = triton_forward
-back: Any = triton_backward
+passes = Kernels(triton_forward)
+back = Kernels(triton_backward)
 # How each kernel is divided; measured on an H200 (batches of 256 to 2,048). BM: rows of a product in one program.
 # SPLIT: programs among which the samples are divided.
 TUNED: dict[str, dict[str, int]] = {
@@ -124,6 +126,10 @@ class FusedUpdate:
         self.gradients = None if ranks is ALONE else torch.zeros(self.masters.n_small + 1, device=device)
 
     # ---- what an agent calls
+
+    def compile_for(self, passes: Callable[[], None]) -> None:
+        """All kernels at the same time."""
+        compile_at_once(passes)
 
     def refresh(self) -> None:
         """Pack the weights again, after a resume or a warm-up."""

@@ -63,7 +63,8 @@ def _small(network: ConvNetwork) -> dict[str, Tensor]:
     streams = network.head.streams
     out |= {f"hidden_bias{i}": s.hidden.bias for i, s in enumerate(streams)}
     out |= {f"output{i}": s.output.weight for i, s in enumerate(streams)}
-    return out | {f"output_bias{i}": s.output.bias for i, s in enumerate(streams)}
+    out |= {f"output_bias{i}": s.output.bias for i, s in enumerate(streams)}
+    return out
 
 
 class Masters:
