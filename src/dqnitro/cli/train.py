@@ -76,7 +76,8 @@ def make_parser() -> Parser:
     p.add_argument(
         "--on",
         metavar="CLUSTER",
-        help="with --seeds or --runner cluster: the Ray cluster: ray (started on this machine), auto, or ray://HOST:PORT",
+        help="with --seeds or --runner cluster: the Ray cluster: ray (started on this machine), "
+        "auto, or ray://HOST:PORT",
     )
     p.add_argument(
         "--restarts",
