@@ -1,7 +1,7 @@
-"""Several ranks in one process: ranks that are threads, and the slow twin, one learner that holds all shards.
+"""Several ranks in one process: ranks that are threads, and the reference implementation, one learner with all shards.
 
-The twin does not use `AveragedStep`, `Ranks` or the ring's update: it draws from every shard, asks the learner for the
-loss of each part, adds the gradients in the order of the ranks and makes one step of the optimiser.
+The reference does not use `AveragedStep`, `Ranks` or the ring's update: it draws from every shard, asks the learner for
+the loss of each part, adds the gradients in the order of the ranks and makes one step of the optimiser.
 """
 
 from __future__ import annotations

@@ -143,3 +143,19 @@ def test_links_between_the_documents_lead_somewhere():
     for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_source_files_that_the_documents_name_are_there():
+    """In backticks, as a path from the root, from `src/dqnitro`, or from a folder below it or below `tests`."""
+    there = {
+        p.relative_to(ROOT).as_posix()
+        for top in ("src", "tests", "docs", "examples")
+        for p in (ROOT / top).rglob("*.py")
+    }
+    named = 0
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+        for name in re.findall(r"`([\w./]+\.py)`", page.read_text(encoding="utf-8")):
+            if "NAME" not in name:
+                named += 1
+                assert name in there or any(path.endswith(f"/{name}") for path in there), f"{page.name}: {name}"
+    assert named > 100

@@ -3,6 +3,7 @@
 import ast
 import graphlib
 import pathlib
+import re
 
 import pytest
 
@@ -19,7 +20,6 @@ LAYERS = [
     "agents reference replay requirements store video",
     "learn report",
     "agent ladder scoring",
-    "tuned",
     "events recipes run",
     "callback",
     "evaluation",
@@ -109,3 +109,15 @@ def test_imports_inside_functions_and_relative_ones_are_seen(tmp_path):
     )
     known = {"lab.__init__", "lab.race", "atari.chips.__init__", "atari.chips.cpu", "atari.jit.target"}
     assert imports("atari.chips.x", path, known) == {"lab.race", "atari.chips.cpu", "atari.jit.target"}
+
+
+def test_no_folder_of_the_package_is_crowded():
+    folders = [path.parent for path in modules().values()]
+    assert max(folders.count(folder) for folder in set(folders)) <= 24
+
+
+def test_only_the_learner_asks_for_a_transform_by_its_name():
+    """What the rest has to know of a transform is a field of `UpdateParts` or `Transform`."""
+    asks = re.compile(r"""["'] (not )?in [\w.]*wrappers""")
+    asking = {name for name, path in modules().items() if asks.search(path.read_text(encoding="utf-8"))}
+    assert {name for name in asking if not name.startswith("learn.")} == set()

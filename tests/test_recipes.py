@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from dqnitro import planning, recipes, tuned
+from dqnitro import planning, recipes
 from dqnitro.cli import main
 from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.train import make_parser
@@ -14,7 +14,7 @@ from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
 from dqnitro.ladder import RUNGS
-from dqnitro.recipes import ON_GPU, Here
+from dqnitro.recipes import ON_GPU, Here, tuned
 from dqnitro.requirements import needs_bfloat16, needs_compiler, runner_needs
 
 H200 = Here(16, "NVIDIA H200")
@@ -172,13 +172,13 @@ def test_the_other_runners_of_a_gpu_are_tried(monkeypatch):
 def test_environments_that_do_not_take_turns_are_tried(monkeypatch):
     use(monkeypatch, H200)
     choice = tune.choice_of("auto", "pong", {})
-    (whole,) = (k for k in tune.knobs_of(choice)[0] if k.knob == "environment parts")
+    (whole,) = (k for k in tune.knobs_of(choice)[0] if k.knob == "environment groups")
     assert whole.promise == tune.ALIKE and choice.turn(whole).config() == choice.config().replace(env_parts=1)
     # whatever else is chosen beside it
     for runner in ("inline", "device"):
         choice.turn(whole).config().replace(runner=runner)
     use(monkeypatch, Here(2))
-    assert not [k for k in tune.knobs_of(tune.choice_of("auto", "pong", {}))[0] if k.knob == "environment parts"]
+    assert not [k for k in tune.knobs_of(tune.choice_of("auto", "pong", {}))[0] if k.knob == "environment groups"]
 
 
 def test_a_runner_that_cannot_be_tried_says_why(monkeypatch):

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Protocol
 
@@ -172,21 +172,26 @@ class TensorBoardSink(NullSink):
             self._writer.close()
 
 
+class _QuietWriter:
+    """What to do with an exception that nobody caught in a thread: print it as usual, unless TensorBoard's thread could
+    not write.
+    """
+
+    def __init__(self, usual: Callable[[threading.ExceptHookArgs], object]) -> None:
+        self._usual = usual
+
+    def __call__(self, args: threading.ExceptHookArgs) -> None:
+        writes = type(args.thread).__module__.startswith("tensorboard.")
+        if not (writes and isinstance(args.exc_value, OSError)):
+            self._usual(args)
+
+
 def _do_not_print_what_its_writer_meets() -> None:
     """TensorBoard writes in a thread of its own. What a disk does to it is raised by the next call, as one line for the
     user, so the thread must not print a traceback as well.
     """
-    usual = threading.excepthook
-    if getattr(usual, "keeps_tensorboard_quiet", False):
-        return
-
-    def hook(args: threading.ExceptHookArgs) -> None:
-        writes = type(args.thread).__module__.startswith("tensorboard.")
-        if not (writes and isinstance(args.exc_value, OSError)):
-            usual(args)
-
-    hook.keeps_tensorboard_quiet = True  # type: ignore[attr-defined]
-    threading.excepthook = hook
+    if not isinstance(threading.excepthook, _QuietWriter):
+        threading.excepthook = _QuietWriter(threading.excepthook)
 
 
 def _as_table(config: Mapping[str, Any]) -> str:

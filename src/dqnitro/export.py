@@ -151,7 +151,7 @@ def _actions(config: Config, n: int) -> list[str]:
 
     env = make_atari_env(config.env_id, config)
     try:
-        return list(env.unwrapped.get_action_meanings())  # type: ignore[attr-defined]
+        return list(env.get_wrapper_attr("get_action_meanings")())
     finally:
         env.close()
 

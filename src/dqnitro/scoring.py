@@ -19,7 +19,7 @@ from dqnitro.common.intervals import Scored, mean_interval
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec, GameEnd
 from dqnitro.errors import CheckpointError, ConfigError
-from dqnitro.learn.learner import build_network, head_spec
+from dqnitro.learn.networks import build_network, head_spec
 from dqnitro.requirements import on_gpu
 from dqnitro.store import checkpoint
 

@@ -22,7 +22,7 @@ from dqnitro.common.intervals import Scored
 from dqnitro.config import Config
 from dqnitro.envs import env_kind, make_envs, make_single_env
 from dqnitro.envs.base import EnvSpec, GameEnd
-from dqnitro.learn.learner import build_network
+from dqnitro.learn.networks import build_network
 
 if TYPE_CHECKING:
     import gymnasium as gym

@@ -1,6 +1,7 @@
-"""The slow twin of `AtariVec`: the rules of ale-py's `AtariVectorEnv` in plain Python over `ALEInterface`.
+"""The reference implementation of `AtariVec`: the rules of ale-py's `AtariVectorEnv` in plain Python over
+`ALEInterface`.
 
-It exists to be read. What it says was found by stepping it beside `AtariVectorEnv` (test_oracle.py does that
+It exists to be read. What it says was found by stepping it beside `AtariVectorEnv` (`vector/test_vec.py` does that
 again); `AtariVec` follows the same rules in compiled code.
 """
 

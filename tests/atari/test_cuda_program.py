@@ -44,7 +44,7 @@ def test_a_program_plays_long_stretches_alone():
     """One that returned at once would be equal as well."""
     console = interpreted(game="breakout")
     program = made(console.rom, together=False)
-    s, ram, image, _, prop, log, screen = console._console(0)
+    s, ram, image, _, prop, log, screen = console._chips(0)
     s[[S_CYCLES, S_ORIGIN, S_LOGGED, S_TOUCH]], s[S_LEFT] = 0, 25_000
     call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)(int(program.table[T_PROGRAM]))
     assert call(program.address, *(array.ctypes.data for array in (s, ram, image, prop, log, screen))) == STEP

@@ -67,8 +67,7 @@ def play_both(console: Console, made: program.Program, frames: int, seed: int = 
 
 def interpreted(**arguments: Any) -> Console:
     console = Console(**arguments)
-    console._prop[P_PROGRAM] = console._ntsc[P_PROGRAM] = 0
-    console._program.settled = True
+    console.translation.interpret()
     return console
 
 
@@ -84,7 +83,7 @@ def test_a_program_plays_long_stretches_alone():
     console = interpreted(game="breakout")
     made = translated(console.rom, most=6000)
     for _ in range(3):
-        s, ram, image, _, prop, log, screen = console._console(0)
+        s, ram, image, _, prop, log, screen = console._chips(0)
         s[[S_CYCLES, S_ORIGIN, S_LOGGED, S_TOUCH]], s[S_LEFT] = 0, 25_000
         call = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 7)(int(made.table[T_PROGRAM]))
         arrays = (s, ram, image, prop, log, screen)
@@ -268,8 +267,8 @@ def test_a_forked_process_keeps_the_programs_of_its_parent(folder, monkeypatch):
     """A child's consoles have their addresses; a program that was freed there would be a crash."""
     monkeypatch.setattr(program, "make", lambda rom, make=program.make: make(rom, SOME))
     env = AtariVec("pong", 2, num_threads=1)
-    program.Request(roms.load("pong"), env._shared.prop, setting=program.WAIT)
-    assert env._shared.prop[P_PROGRAM] != 0
+    env.translation.translate()
+    assert env.translation.granted
     env.reset(seed=1)
     child = os.fork()
     if child == 0:
@@ -288,13 +287,12 @@ def test_an_environment_goes_on_with_the_program(folder, monkeypatch):
     monkeypatch.setattr(program, "make", lambda rom, make=program.make: make(rom, SOME))
     plain, switched = (AtariVec("pong", 2, num_threads=1) for _ in range(2))
     for env in (plain, switched):
-        env._program.settled = True
-        env._shared.prop[P_PROGRAM] = 0
+        env.translation.interpret()
         env.reset(seed=1)
     for k in range(60):
         if k == 20:
-            program.Request(roms.load("pong"), switched._shared.prop, setting=program.WAIT)
-            assert switched._shared.prop[P_PROGRAM] != 0
+            switched.translation.translate()
+            assert switched.translation.granted and not plain.translation.granted
         actions = np.array([k % 6, (k // 5) % 6])
         for one, two in zip(plain.step(actions)[:4], switched.step(actions)[:4], strict=True):
             assert np.array_equal(one, two)

@@ -22,7 +22,7 @@ import fakes_envs
 from dqnitro.config import Config
 from dqnitro.distributed.watch import BEAT_S
 from dqnitro.distributed.watch import PATIENCE_S as PATIENCE_OF_RANKS_S
-from dqnitro.run.gpu.replicas import build, started
+from dqnitro.run.gpu.replicas import build
 from dqnitro.store.checkpoint import complete, load_weights
 from replicas_reference import ThreadRanks, in_threads
 
@@ -55,10 +55,10 @@ def undisturbed(config: Config, steps: int) -> dict[str, torch.Tensor]:
     fakes_envs.register()
     torch.set_num_threads(1)
     ranks = ThreadRanks.make(2)
-    agents = [build(config, r, torch.device("cpu")) for r in ranks]
+    agents, starts = zip(*(build(config, r, torch.device("cpu")) for r in ranks), strict=True)
 
     def run(rank: int) -> None:
-        for tick in started(agents[rank]):
+        for tick in starts[rank]():
             if tick.steps >= steps:
                 return
 

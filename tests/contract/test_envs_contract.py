@@ -1,4 +1,4 @@
-"""What every environment part promises, whatever it plays."""
+"""What every environment backend promises, whatever it plays."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ def test_updates_with_a_mean_over_nccl_in_a_graph_are_those_without(ranks, own_k
     weights = []
     for chosen in (ALONE, ranks):
         torch.manual_seed(3)
-        one = update_of(args, torch.device("cuda:0"), chosen)
-        begun = [p.detach().clone() for p in one.parameters]
+        one, parameters = update_of(args, torch.device("cuda:0"), chosen)
+        begun = [p.detach().clone() for p in parameters]
         run = _repeated(one, 2, torch.device("cuda:0"), record=True)
         run()
-        weights.append([(p.detach() - q) for p, q in zip(one.parameters, begun, strict=True)])
+        weights.append([(p.detach() - q) for p, q in zip(parameters, begun, strict=True)])
     for x, y in zip(*weights, strict=True):
         assert float(x.norm()) > 0
         assert float((x - y).norm()) <= (0.2 if own_kernels else 0.05) * float(x.norm())

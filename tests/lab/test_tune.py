@@ -5,11 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from dqnitro import recipes, tuned
+from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
 from dqnitro.ladder import RUNGS
+from dqnitro.recipes import tuned
 from lab import fake_race
 
 

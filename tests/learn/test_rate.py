@@ -42,7 +42,7 @@ def test_without_a_decay_it_stays():
 
 
 def scheduled() -> Learner:
-    """The slow twin: torch's optimiser and torch's scheduler."""
+    """The reference implementation: torch's optimiser and torch's scheduler."""
     learner = Learner(CONFIG.replace(learning_rate_end=0.0, learning_rate_decay_steps=0), SPEC, "cpu")
     schedule = torch.optim.lr_scheduler.LinearLR(learner.optimizer, 1.0, 0.1, total_iters=4)
     for i in range(7):

@@ -64,7 +64,7 @@ def test_a_run_is_the_run_without_it(first, double, monkeypatch):
 
 
 def test_a_pass_that_fails_leaves_nothing_under_way():
-    from dqnitro.learn.learner import make_losses
+    from dqnitro.learn.losses import make_losses
 
     torch.manual_seed(1)
     network = ConvNetwork((4, 36, 36), "small", 16, HeadSpec(3))

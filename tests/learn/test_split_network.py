@@ -11,7 +11,7 @@ from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu import handwritten_passes, split_network
 from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
-from dqnitro.learn.learner import make_losses
+from dqnitro.learn.losses import make_losses
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
 

@@ -58,7 +58,7 @@ def same_run(a, b) -> None:
 
 
 def lagging_inline(config: Config, ticks: int):
-    """The slow twin of slack: the inline loop, acting on weights that are `ticks` ticks old."""
+    """The reference implementation of slack: the inline loop, acting on weights that are `ticks` ticks old."""
     a = make_agent(config)
     online = list(a.learner.online.parameters())
     versions = []

@@ -1,4 +1,4 @@
-"""One learner on several ranks, here as threads on the CPU, beside its slow twin: one process with all shards."""
+"""One learner on several ranks, here as threads on the CPU, beside one process with all shards."""
 
 from __future__ import annotations
 

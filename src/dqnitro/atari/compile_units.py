@@ -63,6 +63,7 @@ def console_calls() -> list[Call]:
     from .chips.layout import LOG_SIZE, ROWS, S_SIZE, WORDS
     from .chips.rng import MT_SIZE
     from .games import roms, table_language
+    from .games.environment import Chips, Play
 
     rom = roms.load("pong")
     state, ram = np.zeros((1, S_SIZE), np.int64), np.zeros((1, 256), np.uint8)
@@ -70,20 +71,14 @@ def console_calls() -> list[Call]:
     mt, log, program = np.zeros((1, MT_SIZE), np.uint32), np.zeros(LOG_SIZE, np.int64), np.zeros(1, np.uint32)
     one, prop = np.zeros(1, np.int64), rom.prop
     actions = np.broadcast_to(one, (1,))  # read-only, as `Console.act` makes it
+    chips = Chips(state, ram, rom.image, program, prop, log, screen)
+    play = Play(0, g, mt)
+    first, its_play = chips._replace(s=state[0], ram=ram[0], screen=screen[0]), Play(0, g[0], mt[0])
     return [
         (console.mt_seed, (mt[0], 0)),
-        (
-            console.power_on,
-            (state[0], ram[0], rom.image, program, prop, prop, log, screen[0], 0, g[0], mt[0]),
-        ),
-        (
-            console.start_game,
-            (state[0], ram[0], rom.image, program, prop, log, screen[0], 0, g[0], mt[0], mt[0], 0.0),
-        ),
-        (
-            console.act_all,
-            (state, ram, rom.image, program, prop, log, screen, 0, g, mt, actions, 0.0, 1, one),
-        ),
+        (console.power_on, (first, prop, its_play, mt[0])),
+        (console.start_game, (first, its_play, mt[0], 0.0)),
+        (console.act_all, (chips, play, actions, 0.0, 1, one)),
     ]
 
 

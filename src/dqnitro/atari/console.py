@@ -20,16 +20,20 @@ from .chips.cpu_predecode import predecode
 from .chips.layout import *
 from .chips.rng import MT_SIZE, mt_seed
 from .games import game_table, roms, table_language
-from .games.environment import NO_GAME, act, power_on, start_game
+from .games.environment import NO_GAME, Chips, Play, act, power_on, start_game
 from .jit.target import compiled
 
 State = dict[str, np.ndarray]
+ALL = slice(None)
 
 
 @compiled
-def act_all(state, ram, rom, dec, prop, log, screen, game, g, mt, actions, sticky, draw, rewards):
+def act_all(chips, play, actions, sticky, draw, rewards):
+    """One frame of all consoles; in both tuples each array of a console has another axis in front."""
+    state, ram, rom, dec, prop, log, screen = chips
     for i in range(actions.shape[0]):
-        rewards[i] = act(state[i], ram[i], rom, dec, prop, log, screen[i], game, g[i], mt[i], actions[i], sticky, draw)
+        one = Chips(state[i], ram[i], rom, dec, prop, log, screen[i])
+        rewards[i] = act(one, Play(play.game, play.g[i], play.mt[i]), actions[i], sticky, draw)
 
 
 class Console:
@@ -67,7 +71,7 @@ class Console:
         self._dec = predecode(self.rom)
         from .translate import program  # here: `act_all` is not made of it, so it need not be compiled again for it
 
-        self._program = program.Request(self.rom, prop, self._ntsc)
+        self.translation = program.Request(self.rom, prop, self._ntsc)
         self._log = np.zeros(LOG_SIZE, np.int64)
         self._state = np.zeros((n, S_SIZE), np.int64)
         self._ram = np.zeros((n, 256), np.uint8)
@@ -84,24 +88,22 @@ class Console:
                 self._power(i, seed + i)
         self.reset()
 
-    def _console(self, i: int) -> tuple[np.ndarray, ...]:
-        return self._state[i], self._ram[i], self.rom.image, self._dec, self._prop, self._log, self._screen[i]
+    def _chips(self, i: int | slice) -> Chips:
+        return Chips(self._state[i], self._ram[i], self.rom.image, self._dec, self._prop, self._log, self._screen[i])
+
+    def _play(self, i: int | slice) -> Play:
+        return Play(self._game, self._g[i], self._mt[i])
 
     def _power(self, i: int, seed: int) -> int:
         if self._prop[P_PAL]:
             self._ntsc[P_HEIGHT] = 210
-        s, ram, image, dec, prop, log, screen = self._console(i)
         mt_seed(self._mt[i], seed)
-        return power_on(s, ram, image, dec, prop, self._ntsc, log, screen, self._game, self._g[i], self._mt_system[i])
+        return power_on(self._chips(i), self._ntsc, self._play(i), self._mt_system[i])
 
     def reset(self, machines: Iterable[int] | None = None) -> None:
         """Start a new game on all consoles, or on some. RAM keeps what the last game left in it."""
         for i in range(self.n) if machines is None else machines:
-            s, ram, image, dec, prop, log, screen = self._console(i)
-            start_game(
-                s, ram, image, dec, prop, log, screen, self._game,
-                self._g[i], self._mt[i], self._mt_system[i], self._sticky,
-            )  # fmt: skip
+            start_game(self._chips(i), self._play(i), self._mt_system[i], self._sticky)
 
     def act(self, actions: ArrayLike, draw: bool = True) -> NDArray[np.int64]:
         """One frame with an action (0..17) for each console; returns the rewards.
@@ -112,11 +114,9 @@ class Console:
         if chosen.min() < 0 or chosen.max() > 17:
             raise ValueError(f"actions are 0..17, got {chosen.tolist()}. hint: see `dqnitro.atari.games`")
         rewards = np.zeros(self.n, np.int64)
-        self._program.played(self.n)
-        act_all(
-            self._state, self._ram, self.rom.image, self._dec, self._prop, self._log, self._screen, self._game,
-            self._g, self._mt, chosen, self._sticky, int(draw) | int(self._prop[P_ALWAYS_DRAW]), rewards,
-        )  # fmt: skip
+        self.translation.played(self.n)
+        drawn = int(draw) | int(self._prop[P_ALWAYS_DRAW])
+        act_all(self._chips(ALL), self._play(ALL), chosen, self._sticky, drawn, rewards)
         return rewards
 
     def sit_out(self, actions: ArrayLike) -> None:

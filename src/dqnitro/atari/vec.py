@@ -127,7 +127,7 @@ class AtariVec(VectorEnv):
 
         rom = roms.load(self.game.name)
         self._shared = make_shared(options, self.game, rom, predecode(rom))
-        self._program = program.Request(rom, self._shared.prop, self._shared.ntsc)
+        self.translation = program.Request(rom, self._shared.prop, self._shared.ntsc)
         self._frameskip = frameskip
         self._memory = make_memory(num_envs, rom.height, options, keeps_screens(self._shared, self.game))
 
@@ -408,7 +408,7 @@ class AtariVec(VectorEnv):
 
     def _collect(self, batch: Batch) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         self._last_ids = batch.ids
-        self._program.played(self._frameskip * batch.size)
+        self.translation.played(self._frameskip * batch.size)
         r, flags = batch.tasks.results, batch.tasks.flags
         info = {
             "env_id": batch.ids.copy(),

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from dqnitro.cli.terminal.flags import Parser, count
+from dqnitro.cli.terminal.tables import show_table
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -73,19 +74,12 @@ def _list(names: list[str], as_json: bool) -> int:
         json.dump(rows, sys.stdout, indent=1)
         print()
         return 0
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for head, side in (("game", "left"), ("set", "left"), ("cartridge", "left"), ("picture", "left"),
-                       ("actions", "right"), ("lives", "right")):  # fmt: skip
-        table.add_column(head, justify=side)  # type: ignore[arg-type]
-    for r in rows:
-        table.add_row(
-            r["game"], "Atari-57" if r["atari_57"] else "", r["cartridge"], f"160x{r['height']} {r['standard']}",
-            str(r["actions"]), str(r["lives"] or "-"),
-        )  # fmt: skip
-    Console().print(table)
+    show_table(
+        [("game", "left"), ("set", "left"), ("cartridge", "left"), ("picture", "left"), ("actions", "right"),
+         ("lives", "right")],
+        [(r["game"], "Atari-57" if r["atari_57"] else "", r["cartridge"], f"160x{r['height']} {r['standard']}",
+          str(r["actions"]), str(r["lives"] or "-")) for r in rows],
+    )  # fmt: skip
     print(f"{len(rows)} games")
     return 0
 
@@ -111,17 +105,12 @@ def _check(names: list[str], args: Any) -> int:
 
 
 def _print(results: list[Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for head, side in (("game", "left"), ("frames", "right"), ("games", "right"), ("rewards", "right"),
-                       ("compared with ale-py", "left")):  # fmt: skip
-        table.add_column(head, justify=side)  # type: ignore[arg-type]
-    for r in results:
-        verdict = "equal" if r.equal else f"DIFFERENT: {r.difference}"
-        table.add_row(r.game, f"{r.frames:,}", str(r.games_started), str(r.rewards), verdict)
-    Console().print(table)
+    show_table(
+        [("game", "left"), ("frames", "right"), ("games", "right"), ("rewards", "right"),
+         ("compared with ale-py", "left")],
+        [(r.game, f"{r.frames:,}", str(r.games_started), str(r.rewards),
+          "equal" if r.equal else f"DIFFERENT: {r.difference}") for r in results],
+    )  # fmt: skip
     bad = sum(not r.equal for r in results)
     frames = sum(r.frames for r in results)
     print(f"{len(results)} games, {frames:,} frames: " + (f"{bad} games differ" if bad else "no difference"))

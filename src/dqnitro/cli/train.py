@@ -76,7 +76,8 @@ def make_parser() -> Parser:
     p.add_argument(
         "--on",
         metavar="CLUSTER",
-        help="with --seeds or --runner cluster: the Ray cluster: ray (started on this machine), auto, or ray://HOST:PORT",
+        help="with --seeds or --runner cluster: the Ray cluster: ray (started on this machine), "
+        "auto, or ray://HOST:PORT",
     )
     p.add_argument(
         "--restarts",
@@ -241,8 +242,13 @@ def _shown(
     from dqnitro.events import close_all
 
     sinks = make_sinks(config, title, args, estimate(config, run_dir.parent))
+
+    def say(text: str) -> None:
+        for sink in sinks:
+            sink.say(text)
+
     try:
-        with compiling.watched(next((s.say for s in sinks if hasattr(s, "say")), lambda text: None)):
+        with compiling.watched(say):
             yield sinks
     finally:
         close_all(sinks)

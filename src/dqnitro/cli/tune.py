@@ -58,8 +58,8 @@ def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     if args.forget:
         return _forget(args.json)
-    from dqnitro import tuned
     from dqnitro.lab.tune import FEWEST_ROUNDS, tune
+    from dqnitro.recipes import tuned
 
     if args.rounds < FEWEST_ROUNDS:
         raise ConfigError(
@@ -74,7 +74,7 @@ def main(argv: list[str]) -> int:
 
 
 def _forget(as_json: bool) -> int:
-    from dqnitro import tuned
+    from dqnitro.recipes import tuned
 
     gone = tuned.forget()
     if as_json:

@@ -66,6 +66,11 @@ class Envs(Protocol):
 
     spec: EnvSpec
 
+    @property
+    def idle(self) -> np.ndarray | None:
+        """bool (n_envs,): which have had no reward for `idle_frames`; None where that is off, or is known elsewhere."""
+        ...
+
     def reset(self) -> np.ndarray:
         """Begin every environment's first game; the observation (n_envs, *obs_shape)."""
         ...

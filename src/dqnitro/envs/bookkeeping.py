@@ -123,7 +123,7 @@ class Games:
 
     @property
     def idle(self) -> np.ndarray | None:
-        """bool (n_envs,): which had no reward for `idle_frames`; None if nobody wants to know."""
+        """bool (n_envs,): which have had no reward for `idle_frames`; None if that is off."""
         return self._without >= self._idle_steps if self._idle_steps else None
 
     def _check_numbers(self, out: Outcome, reset: np.ndarray) -> None:

@@ -95,11 +95,10 @@ def measure(args: argparse.Namespace, here: world.Place) -> dict[str, Any]:
     device = torch.device(world.device_of(here, args.device))
     torch.set_num_threads(1)
     ranks = GroupRanks()
-    work: dict[str, Callable[[], None]] = {
-        "alone": update_of(args, device, ALONE),
-        "averaged": update_of(args, device, ranks),
-    }
-    n_bytes = 4 * sum(p.numel() for p in work["averaged"].parameters)  # type: ignore[attr-defined]
+    alone, _ = update_of(args, device, ALONE)
+    averaged, parameters = update_of(args, device, ranks)
+    n_bytes = 4 * sum(p.numel() for p in parameters)
+    work: dict[str, Callable[[], None]] = {"alone": alone, "averaged": averaged}
     for size in (*SIZES, n_bytes):
         x = torch.zeros(size // 4, device=device)
         work[f"all-reduce of {size} bytes"] = lambda x=x: dist.all_reduce(x) and None
@@ -142,8 +141,8 @@ def shown(seconds: dict[str, list[float]], size: int, where: str) -> dict[str, A
     }  # fmt: skip
 
 
-def update_of(args: argparse.Namespace, device: Any, ranks: Any) -> Any:
-    """One update of the Nature network on random frames."""
+def update_of(args: argparse.Namespace, device: Any, ranks: Any) -> tuple[Callable[[], None], list[Any]]:
+    """One update of the Nature network on random frames, and the parameters that it changes."""
     import numpy as np
     import torch
 
@@ -169,8 +168,7 @@ def update_of(args: argparse.Namespace, device: Any, ranks: Any) -> Any:
     def one() -> None:
         update.learn(t, env)
 
-    one.parameters = list(learner.online.parameters())  # type: ignore[attr-defined]
-    return one
+    return one, list(learner.online.parameters())
 
 
 def _repeated(f: Callable[[], None], times: int, device: Any, record: bool) -> Callable[[], None]:

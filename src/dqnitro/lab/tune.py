@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dqnitro import recipes, tuned
+from dqnitro import recipes
 from dqnitro.common.host import usable_cores
 from dqnitro.common.intervals import Interval, rate_interval, ratio_interval
 from dqnitro.config import Config
@@ -20,6 +20,7 @@ from dqnitro.lab.race import Race, facts_of
 from dqnitro.lab.store import header
 from dqnitro.ladder import RUNGS, climb, in_force
 from dqnitro.learn.transforms import chosen
+from dqnitro.recipes import tuned
 from dqnitro.requirements import runner_needs
 
 START = "as it is"
@@ -111,7 +112,7 @@ def _runner_knobs(config: Config) -> tuple[list[Knob], dict[str, str]]:
         return [], {}
     out, why_not = [], {}
     if config.runner == "hybrid" and count_groups(config) > 1:
-        out.append(Knob("environment parts", "1", ALIKE, settings={"env_parts": 1}))
+        out.append(Knob("environment groups", "1", ALIKE, settings={"env_parts": 1}))
     if config.runner == "inline" and usable_cores() > 1:
         out.append(Knob("runner", "processes, slack 0", "exact", settings={"runner": "processes", "slack_steps": 0}))
     for runner in ("inline", "hybrid", "device"):

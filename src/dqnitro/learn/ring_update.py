@@ -22,7 +22,8 @@ from dqnitro.dqn import Batch
 from dqnitro.errors import ConfigError
 from dqnitro.heads import TARGET, TARGET_TM1, Draws, UpdateDraws, together
 from dqnitro.learn.averaging import AveragedStep
-from dqnitro.learn.learner import Learner, TargetOutputs
+from dqnitro.learn.learner import Learner
+from dqnitro.learn.losses import TargetOutputs
 from dqnitro.learn.rate import decaying
 from dqnitro.learn.transforms import first_unfit
 from dqnitro.replay.gpu_ring import Ring

@@ -221,7 +221,7 @@ def _live(config: Config, title: str, progress: bool) -> Iterator[list[Sink]]:
     """What shows the run in a terminal, a log or a notebook; closed also if the run cannot start."""
     options = types.SimpleNamespace(quiet=not progress, json_lines=False, log_every=None)
     notebook = progress and in_notebook()
-    shown: list[Sink] = [NotebookSink(config, title)] if notebook else make_sinks(config, title, options)
+    shown: list[Sink] = [NotebookSink(config, title)] if notebook else [*make_sinks(config, title, options)]
     try:
         yield shown
     finally:

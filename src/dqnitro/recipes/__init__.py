@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dqnitro import tuned
 from dqnitro.config import Config, nearest
 from dqnitro.errors import ConfigError
 from dqnitro.ladder import RUNGS, climb, in_force, rung
+from dqnitro.recipes import tuned
 from dqnitro.recipes.settings import (
     CLASSIC,
     CLASSIC_ON_DEVICE,

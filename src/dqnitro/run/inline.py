@@ -19,7 +19,6 @@ from dqnitro.agent import Phases, State, Tick
 from dqnitro.clock import Clock
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, Step
-from dqnitro.envs.bookkeeping import Games
 from dqnitro.envs.failures import env_failure
 from dqnitro.errors import ConfigError, DivergedError, EnvFailed
 from dqnitro.learn.learner import Learner
@@ -53,7 +52,7 @@ class InlineAgent:
         n_actions = self.envs.spec.n_actions
         return choose_actions(
             self.rng_act, self.clock.epsilon(), self.pending, n_actions,
-            lambda: self.learner.greedy(self.obs, self.rng_act), idle_of(self.envs),
+            lambda: self.learner.greedy(self.obs, self.rng_act), self.envs.idle,
         )  # fmt: skip
 
     def get_state(self) -> State:
@@ -98,11 +97,6 @@ def played(play: Callable[..., Any], *args: Any) -> Any:
         return play(*args)
     except Exception as e:
         raise env_failure(e) from e
-
-
-def idle_of(envs: Envs) -> np.ndarray | None:
-    """Which environments have had no reward for long, where somebody wants to know."""
-    return envs.idle if isinstance(envs, Games) else None
 
 
 def choose_actions(

@@ -74,6 +74,7 @@ def replay_unseen(s_at, prop_at, log_at, logged, until):
     need = needed(s_at)
     i = np.int64(0)
     while True:
+        # ---- the next store that changes something; `t`: the clock from which on it shows
         i = next_change(s_at, log_at, i, logged, odd)
         last = i == logged
         reg, value, cycle, x, moved = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
@@ -83,6 +84,7 @@ def replay_unseen(s_at, prop_at, log_at, logged, until):
             i += 1
             rest, cycle = entry & 0x3FFF, entry >> 16
             reg, value = rest >> 8, rest & 0xFF
+            # one that only leaves a number behind takes its value at once
             if (QUIET_UNSEEN >> reg) & 1:
                 s[HOLDS[reg]] = (s[HOLDS[reg]] & ~HELD[reg]) | STORED[rest]
                 continue
@@ -96,6 +98,7 @@ def replay_unseen(s_at, prop_at, log_at, logged, until):
                 moved = moving(s_at, x)
             elif reg == RESP0 or reg == RESP1:
                 t = takes_effect(s_at, reg, cycle)
+        # ---- move the beam to t, line by line, if a latch may change or something waits for the end of a line
         watches = need != 0 or odd & WAITING != 0
         if last:
             t = max(t, ahead)
@@ -134,6 +137,7 @@ def replay_unseen(s_at, prop_at, log_at, logged, until):
                         seen = h
             if last:
                 break
+        # ---- the store itself
         if reg == HMOVE:
             if as_state(prop_at)[P_HMOVE_BLANKS] and (x <= 20 or x == LAST_CYCLE):
                 blank_ends = 3 * (cycle - x) + BLANK_CLOCKS + 8 + (0 if x <= 20 else LINE_CLOCKS)
@@ -144,8 +148,8 @@ def replay_unseen(s_at, prop_at, log_at, logged, until):
         settled = np.int64(0)
         odd = irregular_after(s_at, reg, odd)
         need = needed(s_at)
+        # ---- from here on the beam is needed: it catches up
         if not watches and (need != 0 or odd & WAITING != 0) and start <= t and drawn < end:
-            # nothing was to be seen up to here
             drawn = min(max(drawn, ahead), end)
             more = max((drawn - line - 1) // LINE_CLOCKS, 0)
             line += LINE_CLOCKS * more
@@ -170,6 +174,7 @@ def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
     odd = irregular(s_at)
     i = np.int64(0)
     while True:
+        # ---- the next store that changes something; `t`: the clock from which on it shows
         i = next_change(s_at, log_at, i, logged, odd)
         last = i == logged
         reg, value, cycle, x, moved = np.int64(0), np.int64(0), np.int64(0), np.int64(0), np.int64(0)
@@ -179,6 +184,7 @@ def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
             i += 1
             rest, cycle = entry & 0x3FFF, entry >> 16
             reg, value = rest >> 8, rest & 0xFF
+            # one that only leaves a number behind takes its value at once
             if (QUIET >> reg) & 1:
                 s[HOLDS[reg]] = (s[HOLDS[reg]] & ~HELD[reg]) | STORED[rest]
                 continue
@@ -257,6 +263,7 @@ def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
                     refresh(s_at)
                 composed = join_words(composed, within(h_from, seen, layer_words(s_at)))
             h_from = seen
+        # ---- paint what is composed: at the end, and before a store that needs the row painted up to the beam
         if painted < h_from and (last or drawn == end or (FLUSHES >> reg) & 1):
             if row < height:
                 paint_apart(s_at, screen_at, row, painted, h_from, composed)
@@ -264,6 +271,7 @@ def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
             painted = h_from
         if last:
             break
+        # ---- the store itself
         if reg == HMOVE:
             if as_state(prop_at)[P_HMOVE_BLANKS] and (x <= 20 or x == LAST_CYCLE):
                 s[S_BLANK] = 1

@@ -24,9 +24,9 @@ def _subject_and_values(test: ast.expr, names: dict[str, Any]) -> tuple[str, lis
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return _subject_and_values(test.values[0], names)
     if isinstance(test, ast.BoolOp):
-        parts = [_subject_and_values(v, names) for v in test.values]
-        if all(parts) and len({p[0] for p in parts if p}) == 1:
-            return parts[0][0], [v for p in parts if p for v in p[1]]  # type: ignore[index]
+        parts = [p for v in test.values if (p := _subject_and_values(v, names))]
+        if len(parts) == len(test.values) and len({subject for subject, _ in parts}) == 1:
+            return parts[0][0], [v for _, values in parts for v in values]
         return None
     if not (isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and isinstance(test.ops[0], ast.Eq)):
         return None
@@ -66,12 +66,12 @@ class _Rewriter(ast.NodeTransformer):
         while len(last) == 1 and isinstance(last[0], ast.If):
             chain.append(last[0])
             last = last[0].orelse
-        found = [_subject_and_values(link.test, self.names) for link in chain]
-        subjects = {f[0] for f in found if f}
-        if last or len(chain) < FEWEST or not all(found) or len(subjects) != 1:
+        found = [f for link in chain if (f := _subject_and_values(link.test, self.names))]
+        subjects = {subject for subject, _ in found}
+        if last or len(chain) < FEWEST or len(found) < len(chain) or len(subjects) != 1:
             return self.generic_visit(node)
         cases = []
-        for rank, (link, (_, values)) in enumerate(zip(chain, found, strict=True)):  # type: ignore[misc]
+        for rank, (link, (_, values)) in enumerate(zip(chain, found, strict=True)):
             body = self._visited(link.body)
             for value in values:
                 cases.append((value, 1.0 / (rank + 3), ast.If(link.test, body, [])))

@@ -1,15 +1,16 @@
 # ruff: noqa: F403, F405
 """A game on the console: power-on, start of a game, one action for one frame. All of it is compiled.
 
-Arguments, in this order everywhere: the console (``s, ram, rom, dec, prop, log, screen``, see `chips/layout.py`), then
-the game (``game``: its number; ``g``: its memory, see `games/rules.py`), then the random generators (``mt``: the
-environment's, ``mt_system``: the console's).
+A console and its game go through all of it as two named tuples, `Chips` and `Play`. Only what is compiled as a unit
+takes numbers: the addresses of the same arrays, in the same order.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
+import numpy as np
 from numpy import int64
 
 from ..chips.controls import RESET_DOWN, SELECT_DOWN, centre_paddles, press, release
@@ -45,6 +46,26 @@ DOUBLE_DUNK_OPTIONS = (0x08, 0x10, 0x04, 0x20)
 NO_GAME = -1  # a ROM without rules: it has no score and never ends
 
 
+class Chips(NamedTuple):
+    """One console and the program that it runs, see `chips/layout.py`."""
+
+    s: np.ndarray
+    ram: np.ndarray
+    rom: np.ndarray
+    dec: np.ndarray
+    prop: np.ndarray
+    log: np.ndarray
+    screen: np.ndarray
+
+
+class Play(NamedTuple):
+    """The game on a console."""
+
+    game: int  # its number, or NO_GAME
+    g: np.ndarray  # its memory, see `games/rules.py`
+    mt: np.ndarray  # the environment's random generator, for sticky actions; the console has one of its own
+
+
 @unit
 def one_frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g_at, action, down, draw):
     """One frame with an action, then the rules. Returns the reward."""
@@ -63,26 +84,28 @@ def one_frame_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, gam
 
 
 @compiled
-def one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, down, draw):
+def one_frame(chips, play, action, down, draw):
+    s, ram, rom, dec, prop, log, screen = chips
     return one_frame_unit(
         address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen),
-        game, address(g), action, down, draw,
+        play.game, address(play.g), action, down, draw,
     )  # fmt: skip
 
 
 @compiled
-def act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
+def act_raw(chips, play, action, sticky, draw):
     """One frame of play; a random number below `sticky` repeats the last action. Nothing happens after the end."""
-    if mt_next(mt) >= sticky:
+    s = chips.s
+    if mt_next(play.mt) >= sticky:
         s[S_STICKY_A] = action
         s[S_PADDLE_STEP] = s[S_PADDLE_WANT]
-    mt_next(mt)  # for player B, who never acts
-    if g[G_TERMINAL]:
+    mt_next(play.mt)  # for player B, who never acts
+    if play.g[G_TERMINAL]:
         return int64(0)
     action = s[S_STICKY_A]
-    if game != NO_GAME and not (LEGAL[game] >> action) & 1:
+    if play.game != NO_GAME and not (LEGAL[play.game] >> action) & 1:
         action = NOOP
-    reward = one_frame(s, ram, rom, dec, prop, log, screen, game, g, action, UP, draw)
+    reward = one_frame(chips, play, action, UP, draw)
     s[S_EPISODE_FRAMES] += 1
     s[S_TOTAL_FRAMES] += 1
     return reward
@@ -95,78 +118,81 @@ def between_frames(s, ram, prop):
 
 
 @compiled
-def press_reset(s, ram, rom, dec, prop, log, screen, game, g):
+def press_reset(chips, play):
     for k in range(4):
         if k > 0:
-            between_frames(s, ram, prop)
-        one_frame(s, ram, rom, dec, prop, log, screen, game, g, NOOP, RESET_SWITCH, DRAW)
-    s[S_STICKY_A] = NOOP
+            between_frames(chips.s, chips.ram, chips.prop)
+        one_frame(chips, play, NOOP, RESET_SWITCH, DRAW)
+    chips.s[S_STICKY_A] = NOOP
 
 
 @compiled
-def press_select(s, ram, rom, dec, prop, log, screen, game, g, frames):
+def press_select(chips, play, frames):
     """Press SELECT for some frames, which the rules do not see, then run a frame without it."""
+    s, ram, rom, dec, prop, log, screen = chips
     press(s, prop, NOOP, SELECT_SWITCH)
     for _ in range(frames):
         frame(s, ram, rom, dec, prop, log, screen, DRAW)
     s[S_LATCH] = ram[127]
-    one_frame(s, ram, rom, dec, prop, log, screen, game, g, NOOP, UP, DRAW)
+    one_frame(chips, play, NOOP, UP, DRAW)
     s[S_EPISODE_FRAMES] += 1
     s[S_TOTAL_FRAMES] += 1
 
 
 @compiled
-def double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
+def double_dunk_down(chips, play, sticky):
     """Move down one line of the options screen."""
+    ram = chips.ram
     before = ram[0x30]
-    for _ in range(MODE[game, M_MAX]):
+    for _ in range(MODE[play.game, M_MAX]):
         if ram[0x30] != before:
             break
-        act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, DOWN, sticky, DRAW)
-        act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+        act_raw(chips, play, DOWN, sticky, DRAW)
+        act_raw(chips, play, NOOP, sticky, DRAW)
 
 
 @compiled
-def double_dunk_options(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
+def double_dunk_options(chips, play, sticky):
     """All options off."""
-    press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(1))
-    double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
+    press_select(chips, play, int64(1))
+    double_dunk_down(chips, play, sticky)
     for option in DOUBLE_DUNK_OPTIONS:
-        double_dunk_down(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
-        for _ in range(MODE[game, M_MAX]):
-            if not ram[0x00] & option:
+        double_dunk_down(chips, play, sticky)
+        for _ in range(MODE[play.game, M_MAX]):
+            if not chips.ram[0x00] & option:
                 break
-            act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, LEFT, sticky, DRAW)
-            act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
-    press_reset(s, ram, rom, dec, prop, log, screen, game, g)
-    act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, UPFIRE, sticky, DRAW)
-    act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+            act_raw(chips, play, LEFT, sticky, DRAW)
+            act_raw(chips, play, NOOP, sticky, DRAW)
+    press_reset(chips, play)
+    act_raw(chips, play, UPFIRE, sticky, DRAW)
+    act_raw(chips, play, NOOP, sticky, DRAW)
 
 
 @compiled
-def choose_mode(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky):
+def choose_mode(chips, play, sticky):
     """Press SELECT until the default variant of the game is chosen."""
+    game = play.game
     kind = MODE[game, M_KIND]
     if kind == MODE_NONE:
         return
     if kind == MODE_DOUBLE_DUNK:
-        double_dunk_options(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
+        double_dunk_options(chips, play, sticky)
         return
     for _ in range(MODE[game, M_PRE_NOOPS]):
-        act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+        act_raw(chips, play, NOOP, sticky, DRAW)
     if MODE[game, M_PRE_RESET]:
-        press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+        press_reset(chips, play)
     if MODE[game, M_PRE_SELECT]:
-        press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(MODE[game, M_PRE_SELECT]))
+        press_select(chips, play, int64(MODE[game, M_PRE_SELECT]))
     for _ in range(MODE[game, M_MAX]):
-        if mode_ready(game, ram):
+        if mode_ready(game, chips.ram):
             break
         if kind == MODE_ADVENTURE:
-            press_select(s, ram, rom, dec, prop, log, screen, game, g, 2 + mt_next(mt) % 256)
-            act_raw(s, ram, rom, dec, prop, log, screen, game, g, mt, NOOP, sticky, DRAW)
+            press_select(chips, play, 2 + mt_next(play.mt) % 256)
+            act_raw(chips, play, NOOP, sticky, DRAW)
         else:
-            press_select(s, ram, rom, dec, prop, log, screen, game, g, int64(MODE[game, M_BURST]))
-    press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+            press_select(chips, play, int64(MODE[game, M_BURST]))
+    press_reset(chips, play)
 
 
 @unit
@@ -174,22 +200,23 @@ def start_unit(s_at, ram_at, rom_at, dec_at, prop_at, log_at, screen_at, game, g
     s, ram, rom, dec = as_state(s_at), as_ram(ram_at), as_bytes(rom_at), as_words(dec_at)
     prop, log, screen = as_state(prop_at), as_log(log_at), as_screen(screen_at)
     g, mt, mt_system = as_int32(g_at), as_words(mt_at), as_words(mt_system_at)
+    chips, play = Chips(s, ram, rom, dec, prop, log, screen), Play(game, g, mt)
     s[S_EPISODE_FRAMES] = 0
     centre_paddles(s, prop)
     reset(s, ram, rom, prop, log, screen, mt_system)
     for k in range(60):
         if k > 0:
             between_frames(s, ram, prop)
-        one_frame(s, ram, rom, dec, prop, log, screen, game, g, NOOP, UP, DRAW)
-    press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+        one_frame(chips, play, NOOP, UP, DRAW)
+    press_reset(chips, play)
     if game == NO_GAME:
         return 0
     rules_reset(game, ram, g)
-    choose_mode(s, ram, rom, dec, prop, log, screen, game, g, mt, sticky)
-    press_reset(s, ram, rom, dec, prop, log, screen, game, g)
+    choose_mode(chips, play, sticky)
+    press_reset(chips, play)
     for k in range(START_LEN[game]):
         action = START_FLAT[START_OFS[game] + k]
-        one_frame(s, ram, rom, dec, prop, log, screen, game, g, int64(action), UP, DRAW)
+        one_frame(chips, play, int64(action), UP, DRAW)
     return 0
 
 
@@ -223,29 +250,29 @@ def threshold(probability):
 
 
 @compiled
-def act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, draw):
+def act(chips, play, action, sticky, draw):
     """One frame of play: with probability `sticky` the last action instead. Returns the reward."""
-    return act_raw(
-        s, ram, rom, dec, prop, log, screen, int64(game), g, mt, int64(action), threshold(sticky), int64(draw)
-    )
+    return act_raw(chips, play, int64(action), threshold(sticky), int64(draw))
 
 
 @compiled
-def start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, mt_system, sticky):
+def start_game(chips, play, mt_system, sticky):
     """Reset the console and begin a new game. RAM keeps what the last game left, as on the real console."""
+    s, ram, rom, dec, prop, log, screen = chips
     start_unit(
         address(s), address(ram), address(rom), address(dec), address(prop), address(log), address(screen),
-        int64(game), address(g), address(mt), address(mt_system), threshold(sticky),
+        play.game, address(play.g), address(play.mt), address(mt_system), threshold(sticky),
     )  # fmt: skip
 
 
 @compiled
-def power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, mt_system):
+def power_on(chips, ntsc, play, mt_system):
     """Power-on, and the 60 frames that show the television standard (with the limits of NTSC: `ntsc`).
 
     Returns how many of the last 30 frames had more than 285 lines; 15 or more mean PAL.
     """
+    s, ram, rom, dec, prop, log, screen = chips
     return power_unit(
         address(s), address(ram), address(rom), address(dec), address(prop), address(ntsc), address(log),
-        address(screen), address(g), address(mt_system),
+        address(screen), address(play.g), address(mt_system),
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 NOOP, FIRE, UP, RIGHT, LEFT, DOWN, UPRIGHT, UPLEFT, DOWNRIGHT, DOWNLEFT = range(10)
 UPFIRE, RIGHTFIRE, LEFTFIRE, DOWNFIRE, UPRIGHTFIRE, UPLEFTFIRE, DOWNRIGHTFIRE, DOWNLEFTFIRE = range(10, 18)
@@ -153,8 +154,8 @@ def lives(address: int, first: int, mask: int = 0xFF, shift: int = 0, add: int =
     return Lives(address, first, mask, shift, add, sign)
 
 
-def select(ready: When, burst: int = 2, **more: int) -> Mode:
-    return Mode(MODE_SELECT, ready, burst, **more)  # type: ignore[arg-type]
+def select(ready: When, burst: int = 2, **more: Any) -> Mode:
+    return Mode(MODE_SELECT, ready, burst, **more)
 
 
 NO_LIVES = Lives(mask=0)

@@ -22,6 +22,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+NUMBA: Any = numba  # with the names that its type stubs lack
 _MAGIC = b"dqnitro1"
 _DIGEST = 32  # bytes of SHA-256
 _PICKLE = b"\x80"  # how a file without a checksum begins, as Numba itself writes them
@@ -129,7 +130,7 @@ def kept(**options: Any) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         dispatcher: Any = numba.njit(**options)(function)
-        if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        if not NUMBA.config.DISABLE_JIT:
             keep(dispatcher, function)
         return dispatcher
 

@@ -33,6 +33,7 @@ from numba.extending import intrinsic
 
 from ..chips.layout import ROWS, WORDS
 from . import code_cache
+from .code_cache import NUMBA
 from .dependencies import closure
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,7 +78,7 @@ _DISPATCHERS: list[Any] = []
 
 def _jit(function: F, **options: Any) -> F:
     dispatcher: Any = numba.njit(**_OPTIONS, **options)(function)
-    if not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+    if not NUMBA.config.DISABLE_JIT:
         if _LATER is None:
             _keep(dispatcher, function)
         _DISPATCHERS.append(dispatcher)
@@ -103,7 +104,7 @@ def spliced(function: F) -> F:
     return _jit(function, inline="always")
 
 
-_UNITS: list[CFunc] = []
+_UNITS: list[Any] = []
 _LATER: dict[str, CFunc] | None = None  # in a helper process: the units, by name
 
 
@@ -148,7 +149,7 @@ def _prepare(code: Any) -> None:
     compile_together(Path(folder), lambda: not _is_cached(code), code_cache.say_once)
 
 
-def _unit(function: F) -> F:
+def _unit(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile now (or load from the cache) as a function of its own; all arguments and the result are int64."""
     arguments = (types.int64,) * function.__code__.co_argcount
     options = {"nopython": True, "error_model": "numpy"}
@@ -164,7 +165,7 @@ def _unit(function: F) -> F:
         code.compile()
         _UNITS.append(code)  # keeps the code alive
         llvmlite.binding.add_symbol(symbol, code.address)
-    return types.ExternalFunction(symbol, types.int64(*arguments))  # type: ignore[return-value]
+    return types.ExternalFunction(symbol, types.int64(*arguments))
 
 
 def _pointer_typed(typing_context: Any, at: Any) -> Any:
@@ -176,7 +177,7 @@ def _pointer_typed(typing_context: Any, at: Any) -> Any:
 
 _pointer: Any = intrinsic(_pointer_typed)
 pointer = _pointer
-carray: Any = numba.carray  # type: ignore[attr-defined]
+carray = NUMBA.carray
 
 
 def _call_program_typed(
@@ -193,7 +194,7 @@ def _call_program_typed(
 
 def unit_address(name: str) -> int:
     """Where the machine code of a unit begins."""
-    return next(code.address for code in _UNITS if code.__name__ == name)  # type: ignore[return-value]
+    return next(code.address for code in _UNITS if code.__name__ == name)
 
 
 def stamp(path: Path) -> str:
@@ -271,7 +272,7 @@ def _put_word(s_at, at, word):
 
 # Bounds checks need real arrays with real sizes: then units are ordinary functions, and arrays stand for their
 # addresses.
-CHECKED = BOUNDSCHECK or bool(numba.config.DISABLE_JIT)  # type: ignore[attr-defined]
+CHECKED = BOUNDSCHECK or bool(NUMBA.config.DISABLE_JIT)
 unit: Any = compiled if CHECKED else _unit
 mul32: Any = compiled(_mul32)
 add32: Any = compiled(_add32)

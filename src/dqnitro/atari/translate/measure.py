@@ -22,11 +22,11 @@ import llvmlite
 import numba
 import numpy as np
 
-from ..chips.layout import P_PROGRAM, S_LATCH
+from ..chips.layout import S_LATCH
 from ..console import Console
-from ..games import game_table, roms
+from ..games import game_table
 from ..vec import AtariVec
-from . import program
+from .program import Request
 
 GAMES = (
     "pong breakout qbert seaquest space_invaders beam_rider ms_pacman enduro asterix battle_zone freeway name_this_game"
@@ -54,14 +54,17 @@ def _ratio(spent: list[list[float]]) -> float:
 
 def _environment(game: str, translated: bool) -> AtariVec:
     env = AtariVec(game, ENVS, num_threads=1)
-    env._program.settled = True
-    shared = env._shared
-    shared.prop[P_PROGRAM] = shared.ntsc[P_PROGRAM] = 0
-    if translated:
-        program.Request(roms.load(game), shared.prop, shared.ntsc, setting=program.WAIT)
-        assert shared.prop[P_PROGRAM] != 0
+    _choose(env.translation, translated)
     env.reset(seed=1)
     return env
+
+
+def _choose(translation: Request, translated: bool) -> None:
+    if translated:
+        translation.translate()
+    else:
+        translation.interpret()
+    assert translation.granted == translated
 
 
 def measure(game: str, rounds: int, steps: int) -> dict[str, Any]:
@@ -70,7 +73,7 @@ def measure(game: str, rounds: int, steps: int) -> dict[str, Any]:
     began = time.process_time()
     environments = [_environment(name, translated) for translated in (False, True)]
     start = time.process_time() - began
-    actions = environments[0].single_action_space.n  # type: ignore[attr-defined]
+    actions = len(environments[0].game.actions)
     drawn = np.random.default_rng(0).integers(0, actions, (steps, ENVS))
 
     def stepping(env: AtariVec) -> Callable[[], None]:
@@ -81,9 +84,8 @@ def measure(game: str, rounds: int, steps: int) -> dict[str, Any]:
         return play
 
     consoles = [Console(name, n=ENVS) for _ in range(2)]
-    for console, env in zip(consoles, environments, strict=True):
-        console._program.settled = True
-        console._prop[P_PROGRAM] = env._shared.prop[P_PROGRAM]
+    for console, translated in zip(consoles, (False, True), strict=True):
+        _choose(console.translation, translated)
 
     def unseen(console: Console) -> Callable[[], None]:
         def play() -> None:

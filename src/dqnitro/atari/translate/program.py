@@ -296,3 +296,17 @@ class Request:
             self._left -= frames
             if self._left <= 0:
                 self.settled = _PROGRAMS.attach(self._rom, self._props, make_it=True)
+
+    @property
+    def granted(self) -> bool:
+        """Whether a translated program plays, and not the interpreter."""
+        return all(prop[P_PROGRAM] != 0 for prop in self._props)
+
+    def translate(self) -> None:
+        """Let the translated program play from now on; make it, if there is none."""
+        self.settled = _PROGRAMS.attach(self._rom, self._props, make_it=True, wait=True)
+
+    def interpret(self) -> None:
+        """Let the interpreter play from now on."""
+        self.settled = True
+        _hand_out(None, self._props)

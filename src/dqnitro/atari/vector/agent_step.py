@@ -24,7 +24,7 @@ from ..chips.layout import (
     WORDS,
 )
 from ..chips.rng import mt_below, mt_seed
-from ..games.environment import act, power_on, start_game
+from ..games.environment import Chips, Play, act, power_on, start_game
 from ..games.table_language import FIRE, G_LIVES, G_TERMINAL, NOOP
 from ..jit.target import compiled, spliced
 from ..observation.resize import resize_codes, resize_gray
@@ -99,33 +99,37 @@ def show_stale(p, luts, screen, raw, source, frame, channels):
 
 
 @compiled
+def chips_of(console, setup):
+    return Chips(console.state, console.ram, setup.rom, setup.program, setup.prop, console.log, console.screen)
+
+
+@compiled
 def start(console, setup, rngs, seed):
     """Start a game. A seed switches power off and on first."""
-    s, ram, log, screen, _, g, mt, _ = console
-    rom, dec, prop, ntsc, o, sticky = setup
-    game = o[O_GAME]
+    chips = chips_of(console, setup)
+    game = Play(setup.options[O_GAME], console.rules, console.rng_actions)
     if seed >= 0:
-        mt_seed(mt, seed)
+        mt_seed(console.rng_actions, seed)
         mt_seed(rngs.noops, seed)
-        power_on(s, ram, rom, dec, prop, ntsc, log, screen, game, g, rngs.machine)
-        start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, rngs.machine, sticky)
-    start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, rngs.machine, sticky)
+        power_on(chips, setup.ntsc, game, rngs.machine)
+        start_game(chips, game, rngs.machine, setup.sticky)
+    start_game(chips, game, rngs.machine, setup.sticky)
 
 
 @compiled
 def get_ready(console, setup, rngs):
     """After the start: press FIRE where it is an action, wait some frames; then it is the agent's turn."""
-    s, ram, log, screen, _, g, mt, e = console
-    rom, dec, prop, _, o, sticky = setup
-    game, always = o[O_GAME], prop[P_ALWAYS_DRAW]
+    g, e, o, sticky = console.rules, console.episode, setup.options, setup.sticky
+    chips, always = chips_of(console, setup), setup.prop[P_ALWAYS_DRAW]
+    game = Play(o[O_GAME], g, console.rng_actions)
     noops = mt_below(rngs.noops, o[O_NOOPS]) if o[O_NOOPS] > 0 else 0
     if o[O_FIRE]:
         noops -= 1
-        act(s, ram, rom, dec, prop, log, screen, game, g, mt, int64(FIRE), sticky, 1 if noops <= 0 else always)
+        act(chips, game, int64(FIRE), sticky, 1 if noops <= 0 else always)
     for k in range(noops):
-        act(s, ram, rom, dec, prop, log, screen, game, g, mt, int64(NOOP), sticky, 1 if k == noops - 1 else always)
+        act(chips, game, int64(NOOP), sticky, 1 if k == noops - 1 else always)
         if g[G_TERMINAL]:
-            start_game(s, ram, rom, dec, prop, log, screen, game, g, mt, rngs.machine, sticky)
+            start_game(chips, game, rngs.machine, sticky)
     e[E_RESET], e[E_ELAPSED], e[E_LIVES], e[E_SLOT] = 0, 0, g[G_LIVES], o[O_STACK] - 1
 
 
@@ -154,16 +158,16 @@ def play(console, setup, action, strength):
     `view` says what the step's picture is made of (`WHOLE`, `STALE`, `AGAIN`); `other` is the screen that is pooled
     with the last one: 0 or 1, a buffer of the console; 2, `spare`.
     """
-    s, ram, log, screen, spare, g, mt, e = console
-    rom, dec, prop, _, o, sticky = setup
-    game, pool = o[O_GAME], o[O_POOL]
+    s, screen, spare, g, e = console.state, console.screen, console.spare, console.rules, console.episode
+    prop, o, pool = setup.prop, setup.options, setup.options[O_POOL]
+    chips, game = chips_of(console, setup), Play(o[O_GAME], g, console.rng_actions)
     s[S_PADDLE_WANT] = int64(PADDLE_STEP * abs(strength))
     game_over, lost, in_last_frame, whole = False, False, False, False
     reward, other = 0, int64(-1)
     for left in range(o[O_SKIP], 0, -1):
         shown = left == 1 or (left == 2 and pool)
         drawn = 1 if shown or s[S_PARTIAL] else prop[P_ALWAYS_DRAW]
-        reward += act(s, ram, rom, dec, prop, log, screen, game, g, mt, action, sticky, drawn)
+        reward += act(chips, game, action, setup.sticky, drawn)
         e[E_ELAPSED] += 1
         game_over = g[G_TERMINAL] != 0
         lost = 0 < g[G_LIVES] < e[E_LIVES]

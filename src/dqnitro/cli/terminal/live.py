@@ -113,7 +113,13 @@ class Block:
         self.close()
 
 
-class StartUp(NullSink):
+class RunSink(NullSink):
+    """A sink of the command line; `say` tells what is being compiled while the run starts."""
+
+    def say(self, text: str) -> None: ...
+
+
+class StartUp(RunSink):
     """Shows that a run is starting, until its first event: compiling can take a minute."""
 
     def __init__(self, title: str, every_s: float) -> None:
@@ -121,7 +127,6 @@ class StartUp(NullSink):
         self._progress.__enter__()
 
     def say(self, text: str) -> None:
-        """What is being compiled now."""
         self._progress.say(text)
 
     def snapshot(self, s: Snapshot) -> None:
@@ -131,7 +136,7 @@ class StartUp(NullSink):
         self._progress.close()
 
 
-class BlockSink(NullSink):
+class BlockSink(RunSink):
     """Shows every snapshot in place."""
 
     def __init__(self, text: Callable[[Snapshot], Sequence[str]]) -> None:
@@ -147,7 +152,7 @@ class BlockSink(NullSink):
             self._block.close()
 
 
-class LogSink(NullSink):
+class LogSink(RunSink):
     """Writes a line of text soon after the start and then one every `every_s` seconds."""
 
     def __init__(
@@ -174,10 +179,10 @@ def json_line(event: str, **facts: Any) -> str:
     return json.dumps({"event": event, **plain(facts)})
 
 
-def make_sinks(config: Config, title: str, args: Any, estimate: Estimate | None = None) -> list[Any]:
+def make_sinks(config: Config, title: str, args: Any, estimate: Estimate | None = None) -> list[RunSink]:
     """What shows a run, by `--quiet`, `--json-lines` and `--log-every`, on a terminal and elsewhere."""
     every_s = LOG_EVERY_S if args.log_every is None else args.log_every
-    sinks: list[Any] = []
+    sinks: list[RunSink] = []
     if args.json_lines:
         sinks.append(LogSink(lambda s: json_line("progress", **s.to_dict()), every_s, sys.stdout))
     if args.quiet:

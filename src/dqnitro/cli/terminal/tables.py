@@ -31,7 +31,7 @@ def show_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None
 
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for i, (name, side) in enumerate(columns):
-        table.add_column(name, justify=side, no_wrap=i == 0)  # type: ignore[arg-type]
+        table.add_column(name, justify="right" if side == "right" else "left", no_wrap=i == 0)
     for row in rows:
         table.add_row(*(cell.replace("[", r"\[") for cell in row))
     Console().print(table)

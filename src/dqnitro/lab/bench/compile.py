@@ -18,7 +18,8 @@ from dqnitro.envs.base import EnvSpec
 from dqnitro.lab.bench.contest import CannotRun, Contest, Options, Step, fastest, say_ratio, sure
 from dqnitro.lab.bench.workload import forward_step, game_spec, make_batch, observations, update_step
 from dqnitro.ladder import RUNGS
-from dqnitro.learn.learner import Learner, build_network
+from dqnitro.learn.learner import Learner
+from dqnitro.learn.networks import build_network
 
 EAGER, SCRIPT, COMPILE = "eager", "TorchScript", "torch.compile"
 BATCH = 32

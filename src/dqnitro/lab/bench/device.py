@@ -9,7 +9,7 @@ import torch
 
 from dqnitro.lab.bench.contest import Contest, Options, Step, gpu, say_ratio
 from dqnitro.lab.bench.workload import forward_step, game_spec, observations
-from dqnitro.learn.learner import build_network
+from dqnitro.learn.networks import build_network
 
 BATCHES = (1, 8, 32, 128, 512)
 

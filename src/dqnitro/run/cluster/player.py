@@ -17,7 +17,7 @@ import torch
 
 from dqnitro.config import Config
 from dqnitro.run.cluster.chunk import Chunk, Recorder
-from dqnitro.run.inline import choose_actions, idle_of
+from dqnitro.run.inline import choose_actions
 from dqnitro.run.processes.player import Actor, pack_rng, register_pieces, unpack_rng
 
 THREADS = 1  # of a player's network passes: the same sums wherever it plays
@@ -121,7 +121,7 @@ class Player:
             start = time.perf_counter()
             actions = choose_actions(
                 self._rng, permit.epsilon, self._pending, self.spec.n_actions,
-                lambda: self._actor.greedy(self._obs, self._rng), idle_of(self._envs),
+                lambda: self._actor.greedy(self._obs, self._rng), self._envs.idle,
             )  # fmt: skip
             acted = time.perf_counter()
             self._envs.send(actions)

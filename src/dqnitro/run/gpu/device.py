@@ -282,9 +282,14 @@ def make(config: Config) -> tuple[DeviceAgent, Iterator[Tick]]:
         raise ConfigError(f"runner device only plays Atari games, got {config.env_id}", "use --runner inline")
     name = "cuda" if config.device in ("auto", "cpu") else config.device
     agent = make_agent(config, torch.device(name))
+    return agent, started(agent)
+
+
+def started(agent: DeviceAgent) -> Iterator[Tick]:
+    """Compile and record; then the ticks."""
     graphs = Graphs(agent)
     graphs.prepare()
-    return agent, ticks(agent, graphs)
+    return ticks(agent, graphs)
 
 
 def fitting(config: Config) -> Config:

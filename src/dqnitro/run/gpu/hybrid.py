@@ -354,8 +354,13 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
         envs = make_env_groups(config)
     try:
         agent = HybridAgent(config, envs, device)
-        agent.prepare()
+        return agent, started(agent)
     except BaseException:
         envs.close()
         raise
-    return agent, ticks(agent)
+
+
+def started(agent: HybridAgent) -> Iterator[Tick]:
+    """Compile and record; then the ticks."""
+    agent.prepare()
+    return ticks(agent)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,44 +28,33 @@ from dqnitro.distributed.messages import Messages
 from dqnitro.distributed.ranks import GroupRanks, Ranks
 from dqnitro.envs.base import GameEnd
 from dqnitro.errors import CheckpointError, ConfigError, DivergedError, RankLost, RanksDiffer, StorageError, UserError
+from dqnitro.run.gpu import device as device_runner
 from dqnitro.run.gpu.agent import GpuAgent, chances_of
-from dqnitro.run.gpu.device import DeviceAgent, Graphs, SpecOnly, fitting, make_agent
-from dqnitro.run.gpu.device import ticks as device_ticks
+from dqnitro.run.gpu.device import SpecOnly
 from dqnitro.run.gpu.share import config_of
 from dqnitro.store import checkpoint, shards
 
 TICK, SAVE, LOAD, END = "tick", "save", "load", "end"
-Made = tuple[GpuAgent, Iterator[Tick]]
+Made = tuple[GpuAgent, Callable[[], Iterator[Tick]]]
 
 
-def build(config: Config, ranks: Ranks, device: torch.device) -> GpuAgent:
-    """This rank's agent, before anything is exchanged."""
+def build(config: Config, ranks: Ranks, device: torch.device) -> Made:
+    """This rank's agent, before anything is exchanged; and what starts its ticks, on all ranks together."""
     share, first = config_of(config), ranks.rank * (config.n_envs // config.gpus)
     if config.runner == "hybrid":
         from dqnitro.envs.turns import make_env_groups
-        from dqnitro.run.gpu.hybrid import HybridAgent
+        from dqnitro.run.gpu import hybrid
 
-        return HybridAgent(share, make_env_groups(share, first), device, ranks)
+        half = hybrid.HybridAgent(share, make_env_groups(share, first), device, ranks)
+        return half, lambda: hybrid.started(half)
     if device.type == "cuda":
-        return make_agent(share, device, ranks)
-    from dqnitro.run.gpu.host_envs import HostEnvs
+        whole = device_runner.make_agent(share, device, ranks)
+    else:
+        from dqnitro.run.gpu.host_envs import HostEnvs
 
-    share = fitting(share)
-    return DeviceAgent(share, device, HostEnvs(share, first), ranks)
-
-
-def started(agent: GpuAgent) -> Iterator[Tick]:
-    """Compile and record, on all ranks together; then the ticks."""
-    if isinstance(agent, DeviceAgent):
-        graphs = Graphs(agent)
-        graphs.prepare()
-        return device_ticks(agent, graphs)
-    from dqnitro.run.gpu.hybrid import HybridAgent
-    from dqnitro.run.gpu.hybrid import ticks as hybrid_ticks
-
-    assert isinstance(agent, HybridAgent)
-    agent.prepare()
-    return hybrid_ticks(agent)
+        share = device_runner.fitting(share)
+        whole = device_runner.DeviceAgent(share, device, HostEnvs(share, first), ranks)
+    return whole, lambda: device_runner.started(whole)
 
 
 def meet(config: Config) -> tuple[Rank, Iterator[Tick]]:
@@ -78,18 +67,19 @@ def meet(config: Config) -> tuple[Rank, Iterator[Tick]]:
         torch.cuda.set_device(device)
     torch.set_num_threads(config.torch_threads or max(1, usable_cores() // here.local_size))
     messages, ranks = Messages(), GroupRanks()
-    agent, problem = None, ""
+    made, problem = None, ""
     try:
-        agent = build(config, ranks, device)
+        made = build(config, ranks, device)
     except UserError as e:
         problem = str(e)
     for rank, said in enumerate(messages.gather(problem)):
         if said:
-            if agent is not None:
-                agent.close()
+            if made is not None:
+                made[0].close()
             raise ConfigError(said if rank == here.rank else f"rank {rank}: {said}")
-    assert agent is not None
-    return Rank(agent, messages), started(agent)
+    assert made is not None
+    agent, start = made
+    return Rank(agent, messages), start()
 
 
 def make(config: Config) -> tuple[Leader, Iterator[Tick]]:

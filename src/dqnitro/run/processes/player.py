@@ -28,10 +28,10 @@ from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec
 from dqnitro.errors import UserError
 from dqnitro.heads import Draws, Wants, noise_size
-from dqnitro.learn.learner import acting_noise, build_network, head_spec
+from dqnitro.learn.networks import acting_noise, build_network, head_spec
 from dqnitro.learn.transforms import wrap
 from dqnitro.run.build import make_clock, make_generators
-from dqnitro.run.inline import choose_actions, idle_of
+from dqnitro.run.inline import choose_actions
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 
 # Messages are one letter and, where there is more to say, bytes behind it.
@@ -158,7 +158,7 @@ class Player:
         self._actor.use(self._weights.views(slot))
         actions = choose_actions(
             self._rng, self._clock.epsilon(), self._pending, self._envs.spec.n_actions,
-            lambda: self._actor.greedy(self._obs, self._rng), idle_of(self._envs),
+            lambda: self._actor.greedy(self._obs, self._rng), self._envs.idle,
         )  # fmt: skip
         self._weights.check(slot, version)  # still: nobody wrote there meanwhile
         acted = time.perf_counter()

@@ -57,6 +57,8 @@ class RemotePlayer:
 
     spec: EnvSpec
 
+    idle = None  # the player knows
+
     def __init__(
         self, config: Config, slack_ticks: int, threads: int, on_close: Callable[[], None] = lambda: None
     ) -> None:

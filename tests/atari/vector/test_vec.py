@@ -196,7 +196,7 @@ def test_threads_change_nothing() -> None:
     side_by_side("seaquest", 60, n=9, threads=3, episodic_life=True)
 
 
-def test_the_slow_twin_says_the_same() -> None:
+def test_the_reference_says_the_same() -> None:
     """The plain-Python rules that `vector/agent_step.py` was written from."""
     options = {"episodic_life": True, "repeat_action_probability": 0.25}
     slow, fast = Oracle("breakout", 2, "NextStep", Options(**options)), AtariVec("breakout", 2, **options)

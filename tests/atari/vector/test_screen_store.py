@@ -225,7 +225,7 @@ def test_many_threads_keep_screens_at_once() -> None:
 
 
 def plainly(screens: np.ndarray, now: int, other: int, luts: np.ndarray) -> np.ndarray:
-    """The slow twin of `recall`: from whole screens."""
+    """The reference implementation of `recall`: from whole screens."""
     codes = screens.view(np.uint8)
     return np.maximum(luts[:, codes[now]], luts[:, codes[other]])
 
