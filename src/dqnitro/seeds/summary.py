@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import math
 import pathlib
-import signal
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dqnitro.common.intervals import mean_interval
+from dqnitro.common.signals import NUMBERS
 from dqnitro.seeds.folder import SeedsFolder
 
 KEPT = (
     "steps", "updates", "games", "wall_s", "startup_s", "mean_score", "steps_per_s", "frames_per_s", "samples_per_s",
     "evaluation",
 )  # fmt: skip
-STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes: saved, or not yet started
+STOPPED = tuple(code for n in NUMBERS for code in (128 + n, -n))  # exit codes: saved, or not yet started
 TAIL_BYTES = 8192  # of metrics.jsonl: some lines
 
 
