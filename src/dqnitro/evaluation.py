@@ -309,6 +309,19 @@ def evaluate(order: Order, steps: int) -> Evaluation:
     )  # fmt: skip
 
 
+def play(order: Order, steps: int) -> None:
+    """One evaluation, from file to file."""
+    path = stored.weights_path(order.run_dir, steps)
+    if not path.is_file():
+        return
+    try:
+        stored.write(order.run_dir, evaluate(order, steps))
+    except StorageError:
+        raise
+    except CheckpointError:  # damaged: nobody will ever play with them, and the run does not wait for them
+        path.unlink(missing_ok=True)
+
+
 def _messages(pipe: BinaryIO) -> Any:
     while len(size := pipe.read(8)) == 8:
         yield pickle.loads(pipe.read(int.from_bytes(size, "little")))
@@ -335,16 +348,7 @@ def main() -> int:
 
     register_pieces(pieces)
     while True:
-        steps = asked.get()
-        path = stored.weights_path(order.run_dir, steps)
-        if not path.is_file():
-            continue
-        try:
-            stored.write(order.run_dir, evaluate(order, steps))
-        except StorageError:
-            raise
-        except CheckpointError:  # damaged: nobody will ever play with them, and the run does not wait for them
-            path.unlink(missing_ok=True)
+        play(order, asked.get())
 
 
 if __name__ == "__main__":
