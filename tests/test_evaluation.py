@@ -277,7 +277,7 @@ def test_a_damaged_result_is_played_again(tmp_path, here):
 
 
 def test_damaged_weights_cost_an_evaluation_and_not_the_run(tmp_path, here, monkeypatch, capfd):
-    """Those of the best evaluation, on which `best.safetensors` depends, and those of one that is still to be played."""
+    """Weights that `best.safetensors` is made of, and weights whose games are still to be played."""
     run = tmp_path / "run"
     fixed_scores(monkeypatch, {100: 9.0, 200: 1.0, 300: 5.0}.get)
     train(CORRIDOR.replace(eval_every_steps=100, max_steps=200), run)
