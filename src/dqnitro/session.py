@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dqnitro import own
 from dqnitro.agent import Agent, Tick
 from dqnitro.callback import Callback, Training
 from dqnitro.clock import Every
@@ -26,8 +27,12 @@ from dqnitro.errors import (
     ConfigError,
     DivergedError,
     EnvFailed,
+    PieceFailed,
     PlayerDied,
+    RankLost,
+    RanksDiffer,
     StorageError,
+    UserError,
 )
 from dqnitro.evaluation import Evaluations, NoEvaluations, make_evaluations
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
@@ -43,6 +48,8 @@ LIMITS = (
     "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s",
     "eval_every_steps", "games_per_eval", "eval_epsilon",
 )  # fmt: skip
+# errors that say themselves what happened
+PROMISED = (UserError, DivergedError, PlayerDied, EnvFailed, CallbackFailed, RankLost, RanksDiffer)
 LAYOUT = ("gpus",)  # may change as well: the shards of the run are dealt out again
 ENDINGS = ("solved", "steps", "minutes")  # of a run that did what it was asked for
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "callback": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -238,7 +245,8 @@ def _run(
         with Signals().installed() as signals:
             try:
                 training.begin(tally)
-                ended = _consume(training, ticks, tally, wall_before, save, signals, evaluations)
+                with _naming_pieces(agent.config):
+                    ended = _consume(training, ticks, tally, wall_before, save, signals, evaluations)
                 times = {"startup_s": startup_s, "fill_s": tally.fill_s, "loop_s": tally.wall_s - wall_before}
                 result = _result(ended, training, tally, folder, times)
                 tally.last_snapshot(agent.clock.epsilon())
@@ -254,7 +262,7 @@ def _run(
                 with contextlib.suppress(CallbackFailed):  # one error is enough
                     training.end(type(e).__name__)
                 raise
-    except StorageError:
+    except (StorageError, PieceFailed):
         if folder:
             with contextlib.suppress(
                 StorageError
@@ -269,6 +277,22 @@ def _run(
         folder.write_summary(state, **result.to_dict())
     training.end(ended)
     return result
+
+
+@contextlib.contextmanager
+def _naming_pieces(config: Config) -> Iterator[None]:
+    """An exception in a run with a network, loss, optimiser or replay of the user's own is told as such: they raise it,
+    or what they return leads to it.
+    """
+    try:
+        yield
+    except PROMISED:
+        raise
+    except Exception as e:
+        pieces = [f"the {kind}" for kind in own.KINDS if own.is_own(kind, str(getattr(config, kind)))]
+        if not pieces:
+            raise
+        raise PieceFailed(" or ".join(pieces), e) from e
 
 
 def _consume(

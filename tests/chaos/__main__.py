@@ -31,14 +31,15 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from chaos import damage, drift, gpu_models, gpu_runners, inputs, live, on_ray, saves
+from chaos import apart, damage, drift, gpu_models, gpu_runners, inputs, live, on_ray, saves
 from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans
 from dqnitro.common.files import write_json
 from dqnitro.lab.store import header, save
 
 gpu_models.register()
 KINDS: list[Kind] = [
-    *live.KINDS, *gpu_runners.KINDS, *damage.KINDS, *saves.KINDS, *inputs.KINDS, *drift.KINDS, *on_ray.KINDS,
+    *live.KINDS, *apart.KINDS, *gpu_runners.KINDS, *damage.KINDS, *saves.KINDS, *inputs.KINDS, *drift.KINDS,
+    *on_ray.KINDS,
 ]  # fmt: skip
 MOST_TRIES = 3  # for each fault of a kind that may come too late
 PROTOCOL = (

@@ -131,26 +131,27 @@ def served(run):
     page = watch.Page(run, None)
     server = watch.serve(page, 0)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1]
+    yield SimpleNamespace(port=server.server_address[1], page=page)
     server.shutdown()
     server.server_close()
 
 
 def test_a_run_that_goes_away_is_said_and_the_page_comes_back(run, served, capfd):
-    assert get(served)[0] == 200
+    assert get(served.port)[0] == 200
     run.rename(run.with_name("elsewhere"))
-    status, text = get(served)
+    served.page._not_before = 0.0
+    status, text = get(served.port)
     assert status == 503 and "pong does not exist" in text
     run.with_name("elsewhere").rename(run)
-    assert get(served)[0] == 200 and "Traceback" not in capfd.readouterr().err
+    assert get(served.port)[0] == 200 and "Traceback" not in capfd.readouterr().err
 
 
 def test_a_browser_that_leaves_is_no_error(served, capfd):
     for _ in range(3):
-        with socket.create_connection(("127.0.0.1", served)) as browser:
+        with socket.create_connection(("127.0.0.1", served.port)) as browser:
             browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves with a reset
             browser.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    assert get(served)[0] == 200 and "Traceback" not in capfd.readouterr().err
+    assert get(served.port)[0] == 200 and "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="a process cannot be told to end here: run it on Linux")

@@ -151,7 +151,8 @@ def measure_rates(
 ) -> dict[str, list[float]]:
     """Steps a second of each row, alone on the machine; rows that the folder knows already are not measured again."""
     path = folder / "rates.json"
-    known = {name: rates for name, rates in (kept(path) or {}).items() if all(map(number, items(rates)))}
+    stored = (kept(path) or {}) if path.is_file() else {}
+    known = {name: rates for name, rates in stored.items() if all(map(number, items(rates)))}
     missing = {name: config for name, config in configs.items() if not items(known.get(name))}
     if missing:
         with Race(minutes, say) as race:

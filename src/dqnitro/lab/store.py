@@ -26,6 +26,8 @@ def header(what: str, game: str, **facts: Any) -> dict[str, Any]:
 def kept(path: pathlib.Path) -> dict[str, Any] | None:
     """What a command wrote for its continuation; None if it has not begun, ConfigError if the file is damaged."""
     if not path.is_file():
+        if path.parent.is_dir() and any(not p.name.startswith(".") for p in path.parent.iterdir()):
+            raise ConfigError(f"{path.parent} is not empty and has no {path.name}", "give a new folder with --state")
         return None
     try:
         found = json.loads(path.read_bytes())
