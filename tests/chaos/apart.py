@@ -278,7 +278,8 @@ def evaluation_fault(world: World, rng: random.Random, i: int) -> Outcome:
     judge(child, out, codes=(0, *(codes if who == "trainer" else ())), what=what)
     if child.code == 0 and child.value != world.whole("inline"):
         out.count("different", "with evaluations")
-    if child.code and (run / "checkpoints").exists():
+    # A run that was interrupted after its training leaves evaluations for the next resume.
+    if (child.code or number == signal.SIGINT) and (run / "checkpoints").exists():
         after = forked(lambda: digest(resume(run, max_steps=END)), times=2)
         judge(after, out, codes=(0,), what="resume")
         if after.code == 0 and after.value != world.whole("inline"):
