@@ -294,10 +294,11 @@ def evaluation_fault(world: World, rng: random.Random, i: int) -> Outcome:
 # -- ranks of one learner
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
-RANKS = ["--gpus", "2", "--device", "cpu", "--runner", "hybrid", "--recipe", "baseline", "--n-envs", "4", "--envs",
-         "gym-sync", "--frame-stack", "2", "--screen-size", "36", "--network", "small", "--batch-size", "8",
-         "--first-fill-steps", "40", "--hidden-units", "16", "--replay-capacity", "400", "--checkpoint-every-s", "0.1",
-         "--no-video", "--quiet"]  # fmt: skip
+RANKS = ["--recipe", "baseline", "--envs", "gym-sync", "--images", "grey", "--frame-stack", "2", "--screen-size", "36",
+         "--gpus", "2", "--device", "cpu", "--n-envs", "4", "--batch-size", "8", "--first-fill-steps", "100",
+         "--replay-capacity", "400", "--network", "small", "--hidden-units", "8", "--steps-per-update", "16",
+         "--torch-threads", "1", "--target-sync-steps", "200", "--checkpoint-every-s", "0.1", "--no-video",
+         "--quiet"]  # fmt: skip
 RANK_FAULTS = [("rank 1", signal.SIGKILL), ("rank 1", signal.SIGSTOP), ("command", signal.SIGKILL),
                ("command", signal.SIGINT)]  # fmt: skip
 
