@@ -23,6 +23,7 @@ import json
 import pathlib
 import random
 import shlex
+import signal
 import statistics
 import sys
 import tempfile
@@ -53,7 +54,11 @@ PROTOCOL = (
 
 def one(world: World, kind: Kind, seed: int, i: int) -> Outcome:
     """Fault number i of a kind."""
-    out = kind.fault(world, random.Random(f"{kind.name}/{seed}/{i}"), i)
+    try:
+        out = kind.fault(world, random.Random(f"{kind.name}/{seed}/{i}"), i)
+    except Exception:  # nothing that was found before may be lost with it
+        out = Outcome(faults=0)
+        out.count("crashes", f"of the campaign itself: {traceback.format_exc()}")
     count_orphans(out)
     return out
 
@@ -143,6 +148,9 @@ def side_by_side(
         for pid in list(pids):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended and status:
+                for other in pids:
+                    if other != pid:
+                        os.kill(other, signal.SIGKILL)
                 sys.exit("chaos: a process of the campaign ended with an error (above)")
             if ended:
                 pids.remove(pid)

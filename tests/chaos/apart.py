@@ -235,8 +235,14 @@ EVALUATION_FAULTS = [
 ]  # fmt: skip
 
 
+def _words(p: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):  # it has just ended
+        return " ".join(p.cmdline())
+    return ""
+
+
 def _evaluators(pid: int) -> list[int]:
-    return [p.pid for p in family(pid) if "dqnitro.evaluation" in " ".join(p.cmdline())]
+    return [p.pid for p in family(pid) if "dqnitro.evaluation" in _words(p)]
 
 
 def evaluation_fault(world: World, rng: random.Random, i: int) -> Outcome:
@@ -335,7 +341,7 @@ def rank_fault(world: World, rng: random.Random, i: int) -> Outcome:
         out.count("crashes", f"{what}: it never began: {_ended(process, out, what)[-300:]}")
         return out
     time.sleep(rng.uniform(0, 1))
-    ranks = [p for p in psutil.Process(process.pid).children() if "dqnitro" in " ".join(p.cmdline())]
+    ranks = [p for p in psutil.Process(process.pid).children() if "dqnitro" in _words(p)]
     os.kill(ranks[-1].pid if who == "rank 1" else process.pid, number)
     text = _ended(process, out, what)
     promised = {"rank 1": 6, "command": 130 if number == signal.SIGINT else -signal.SIGKILL}[who]
