@@ -91,3 +91,11 @@ def test_a_damaged_request_is_one_line(content, tmp_path):
     path.write_bytes(content)
     with pytest.raises(ConfigError, match="sweep.json is damaged"):
         store.kept(path)
+
+
+def test_a_folder_with_files_of_others_is_refused(tmp_path):
+    (tmp_path / ".lock").write_text("")
+    assert store.kept(tmp_path / "sweep.json") is None
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="is not empty and has no sweep.json; hint: give a new folder with --state"):
+        store.kept(tmp_path / "sweep.json")
