@@ -122,7 +122,10 @@ OWN = Config(runner="hybrid", wrappers=("no-grad", "fused-adam", "bfloat16", "ow
         ({"hidden_units": 300}, "hidden_units 300"),
         ({"network": "small", "screen_size": 60}, "network small, screen_size 60"),
         ({"frame_stack": 2}, "frame_stack 2"),
-        ({"categorical": True}, "categorical True"),
+        ({"implicit_quantiles": 8}, "implicit_quantiles 8"),
+        ({"noisy_sigma": 0.5}, "noisy_sigma 0.5"),
+        ({"quantiles": 200}, "quantiles 200 (at most 128)"),
+        ({"categorical": True, "atoms": 201}, "atoms 201 (at most 128)"),
         ({"runner": "inline"}, "this run uses inline"),
         ({"batch_size": 32_768, "first_fill_steps": 40_000, "replay_capacity": 80_000}, "32 bits"),
         ({"wrappers": ("no-grad", "own-kernels")}, "bfloat16"),
@@ -136,10 +139,19 @@ def test_settings_that_own_kernels_is_not_written_for_are_compiled_instead(chang
     assert "compile" in config.wrappers and "own-kernels" not in config.wrappers
 
 
-def test_settings_that_own_kernels_is_written_for_stay(monkeypatch):
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dueling": True, "double": True, "n_step": 5},
+        {"categorical": True, "dueling": True, "double": True, "prioritized": True, "replay": "frames"},
+        {"quantiles": 64, "munchausen": True},
+        {"munchausen": True, "prioritized": True, "replay": "frames"},
+        {"atoms": 201, "quantiles": 0},  # atoms that nobody uses
+    ],
+    ids=str,
+)
+def test_settings_that_own_kernels_is_written_for_stay(changes, monkeypatch):
     monkeypatch.setattr(sys.modules["dqnitro.requirements"], "needs_triton", lambda c: None)
-    assert fitted(OWN.replace(dueling=True, double=True, n_step=5), ("own-kernels",)) == (
-        OWN.replace(dueling=True, double=True, n_step=5), ("own-kernels",), None,
-    )  # fmt: skip
+    assert fitted(OWN.replace(**changes), ("own-kernels",)) == (OWN.replace(**changes), ("own-kernels",), None)
     plain = OWN.replace(wrappers=("no-grad",), network="small")
     assert fitted(plain) == (plain, (), None)

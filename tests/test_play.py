@@ -136,6 +136,43 @@ def test_rows_of_a_batch_are_divided_among_the_cores(cores, monkeypatch):
     assert sorted(sizes) == ([14] if cores == 1 else [4, 5, 5])
 
 
+def test_a_pass_on_a_gpu_has_as_many_rows_as_the_first():
+    """Any name but `cpu` is another device, which a GPU's place is taken by here."""
+    sizes: list[int] = []
+
+    class Network(torch.nn.Module):
+        def forward(self, x):
+            sizes.append(len(x))
+            return torch.stack([x[:, 0], 2.0 - x[:, 0]], 1)[..., None]
+
+    policy = Policy(Network(), None, 2, 0.0, 1, "cpu:0")
+    obs = np.arange(14, dtype=np.float32)[:, None] % 2 * 2
+    for n in (14, 9, 1):
+        assert policy(obs[-n:]).tolist() == ([1, 0] * 7)[-n:]
+    assert sizes == [14, 14, 14]
+
+
+def test_playing_leaves_torch_as_it_was(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    threads = torch.get_num_threads()
+    with scoring.torch_while_playing(CORRIDOR):
+        assert torch.get_num_threads() == 1 and not torch.backends.cudnn.benchmark
+    assert torch.get_num_threads() == threads and torch.backends.cudnn.benchmark
+
+
+def test_a_film_can_show_one_of_the_fresh_games_while_it_is_played(pong, tmp_path):
+    """The same actions make the same game in another backend, frame by frame."""
+    actions: list[int] = []
+    scored = score(pong, 2, epsilon=0.3, backend="console", on_action=actions.append)
+    end, truncated = record(pong, tmp_path / "game.mp4", actions=iter(actions))
+    assert end.steps == len(actions) > 500 and not truncated and end.score in scored.scores
+
+
+def test_a_film_ends_where_no_more_actions_come(pong, tmp_path):
+    with pytest.raises(video.Stopped):
+        record(pong, tmp_path / "game.mp4", actions=[0] * 20)
+
+
 def test_a_film_that_is_given_up_leaves_no_file(pong, tmp_path):
     frames: list[int] = []
 

@@ -239,6 +239,23 @@ def test_few_cores_learn_with_one_thread_each_unless_told_otherwise(monkeypatch)
     assert not set(recipes.FEW_CORES_RUNGS) & set(recipes.untuned("fast", "pong").rungs)
 
 
+@pytest.mark.parametrize(
+    "head",
+    ["--double --dueling --categorical", "--double --dueling --categorical --prioritized", "--dueling --quantiles 64",
+     "--dueling --quantiles 64 --munchausen", "--dueling --munchausen"],
+)  # fmt: skip
+def test_classic_on_a_gpu_takes_other_heads_and_targets_with_own_kernels(head, monkeypatch):
+    for name in recipes.ON_GPU_RUNGS:
+        monkeypatch.setitem(RUNGS, name, replace(RUNGS[name], needs=lambda c: None))
+    use(monkeypatch, H200)
+    monkeypatch.setattr("dqnitro.planning.check_runner", lambda config: None)  # it asks torch, not `Here`
+    monkeypatch.setattr("dqnitro.requirements.needs_triton", lambda c: None)
+    line = f"battle_zone --recipe classic --runner device --n-step 3 --batch-size 512 {head}"
+    config, *_ = planned(make_parser().parse(line.split()))
+    assert config.wrappers == ("no-grad", "fused-adam", "channels-last", "bfloat16", "own-kernels")
+    assert config.runner == "device" and config.dueling and config.batch_size / config.steps_per_update == 8
+
+
 def test_what_took_a_rungs_place_can_be_put_off_and_on(monkeypatch):
     monkeypatch.setitem(RUNGS, "own-kernels", replace(RUNGS["own-kernels"], needs=lambda c: None))
     for name in ("compile", "bfloat16"):

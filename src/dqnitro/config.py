@@ -91,6 +91,10 @@ class Config:
 
     # --- learning
     learning_rate: float = _doc(1e-4, "Adam's learning rate")
+    learning_rate_end: float = _doc(0.0, "Adam's learning rate after learning_rate_decay_steps")
+    learning_rate_decay_steps: int = _doc(
+        0, "steps over which the learning rate changes linearly, counted from the first update (0: it stays)"
+    )
     optimizer: str = _doc("adam", "adam, or module:function of your own (docs/python.md)")
     adam_epsilon: float = _doc(1e-8, "Adam's epsilon")
     gamma: float = _doc(0.99, "discount per step")
@@ -273,7 +277,8 @@ RANGES: dict[str, Range] = {
     "implicit_quantiles": Range(0, 10_000), "noisy_sigma": Range(0, 100),
     "munchausen_temperature": Range(0, 1e6, over=True), "munchausen_scale": Range(0, 1),
     "munchausen_floor": Range(-1e6, 0),
-    "learning_rate": Range(0, 1000, over=True), "adam_epsilon": Range(0, 1000), "gamma": Range(0, 1),
+    "learning_rate": Range(0, 1000, over=True), "learning_rate_end": Range(0, 1000),
+    "learning_rate_decay_steps": Range(0, _EVER), "adam_epsilon": Range(0, 1000), "gamma": Range(0, 1),
     "batch_size": Range(1, 2**20), "n_step": Range(1, 10_000), "grad_clip": Range(0, 1e12),
     "target_sync_steps": Range(1, _EVER),
     "first_fill_steps": Range(0, _EVER), "steps_per_update": Range(0.001, 1e6), "epsilon_start": Range(0, 1),
@@ -370,6 +375,16 @@ def _check_learning(c: Config) -> None:
     heads = [name for name in ("categorical", "quantiles", "implicit_quantiles") if getattr(c, name)]
     if len(heads) > 1:
         raise ConfigError(f"{heads[0]} and {heads[1]} are two heads for the same thing", "leave out one of them")
+    if c.learning_rate_end and not c.learning_rate_decay_steps:
+        raise ConfigError(
+            f"learning_rate_end {c.learning_rate_end:g} needs to know when: learning_rate_decay_steps is 0",
+            "give learning_rate_decay_steps as well",
+        )
+    if c.learning_rate_decay_steps and own.is_own("optimizer", c.optimizer):
+        raise ConfigError(
+            f"learning_rate_decay_steps is for adam, but optimizer is {c.optimizer}",
+            "change the rate in your optimiser",
+        )
     if 1 in (c.quantiles, c.implicit_quantiles):
         raise ConfigError("one quantile is not a distribution", "at least 2, or 0 to predict the value itself")
     if c.munchausen and c.categorical:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
 
 from dqnitro.common.files import seal_holds
 from dqnitro.common.intervals import Scored
@@ -22,15 +24,16 @@ from dqnitro.scoring import (
     Played,
     Policy,
     fresh_games,
+    ignore,
     load_network,
-    one_thread,
     play_games,
     score_policy,
+    torch_while_playing,
     where,
 )
 from dqnitro.seeds.folder import is_seeds
 from dqnitro.store.run_folder import BEST, LAST
-from dqnitro.video import VideoWriter
+from dqnitro.video import Stopped, VideoWriter
 
 VIDEO_FRAMES = 18_000  # a video shows at most five minutes of play
 
@@ -81,16 +84,19 @@ def _maker(weights: pathlib.Path, config: Config, epsilon: float) -> MakePolicy:
 def score(
     run_dir: pathlib.Path, n_games: int, epsilon: float = EPSILON, seed: int = 0, backend: str = "",
     trust: bool = False, *, best: bool = False, idle_frames: int = IDLE_FRAMES,
-    on_game: Callable[[int], None] = lambda n: None,
+    on_game: Callable[[int], None] = ignore, on_action: Callable[[int], None] = ignore,
 ) -> Scored:  # fmt: skip
-    """Play `n_games` new games with a run's newest or best weights; `on_game` is told how many have ended.
+    """Play `n_games` new games with a run's newest or best weights; `on_game` is told how many have ended, `on_action`
+    each action of the first of them (see `record`).
 
     They are played at the same time, `AT_ONCE` at most, in the environment backend of the run or, where that one plays
     in Python, in ale-py's equal one. `trust`: import the module of an environment `module:Id` (see `resume`).
     """
     config = load_config(run_dir, trust)
     policy = _maker(weights_file(run_dir, best), config, epsilon)
-    return score_policy(policy, config, n_games, seed, backend, idle_frames=idle_frames, on_game=on_game)
+    return score_policy(
+        policy, config, n_games, seed, backend, idle_frames=idle_frames, on_game=on_game, on_action=on_action
+    )
 
 
 def show(
@@ -100,7 +106,8 @@ def show(
     """Play one new game of a run on a screen (see `show_policy`)."""
     config = load_config(run_dir, trust)
     policy = _maker(weights_file(run_dir, best), config, epsilon)
-    return show_policy(policy, config, make_screen, seed, bounds)
+    with torch_while_playing(config):
+        return show_policy(policy, config, make_screen, seed, bounds)
 
 
 def show_policy(
@@ -118,8 +125,7 @@ def show_policy(
     try:
         policy = make_policy(envs.spec, seed)
         screen = make_screen(fps)
-        with one_thread(config):
-            (played,) = play_games(policy, envs, bounds)
+        (played,) = play_games(policy, envs, bounds)
     finally:
         envs.close()
         if screen is not None:
@@ -127,10 +133,33 @@ def show_policy(
     return played
 
 
+class Script:
+    """Plays what was chosen elsewhere; `Stopped` where nothing more comes."""
+
+    def __init__(self, actions: Iterable[int]) -> None:
+        self._actions = iter(actions)
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        for action in self._actions:
+            return np.array([action], np.int64)
+        raise Stopped
+
+
 def record(
     run_dir: pathlib.Path, path: pathlib.Path, epsilon: float = EPSILON, seed: int = 0, trust: bool = False,
-    stopped: Callable[[], bool] = lambda: False, best: bool = False,
+    stopped: Callable[[], bool] = lambda: False, best: bool = False, actions: Iterable[int] | None = None,
 ) -> Played:  # fmt: skip
-    """Record one new game as an mp4, its first five minutes if it is longer."""
+    """Record one new game as an mp4, its first five minutes if it is longer.
+
+    With the `actions` that `score` tells of the first of its games (with the same seed), it is that game and no network
+    is needed. That holds for Atari games, which every backend plays alike.
+    """
     bounds = Bounds(frames=VIDEO_FRAMES)
-    return show(run_dir, lambda fps: VideoWriter(path, fps, stopped), epsilon, seed, trust, bounds, best)
+
+    def screen(fps: float) -> VideoWriter:
+        return VideoWriter(path, fps, stopped)
+
+    if actions is None:
+        return show(run_dir, screen, epsilon, seed, trust, bounds, best)
+    script = Script(actions)
+    return show_policy(lambda spec, seed: script, load_config(run_dir, trust), screen, seed, bounds)

@@ -10,6 +10,7 @@ from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 
 MOST_TOGETHER = 8  # updates whose samples the GPU runners draw at once
+MOST_ATOMS = 128  # or quantiles for each action: the square of that in one program of `own-kernels`
 MOST_IN_A_PASS = 160_000  # observations, with 12,800 activations each
 
 
@@ -121,17 +122,16 @@ def needs_nature_network(c: Config) -> str | None:
         "screen_size": (84,),
         "frame_stack": (4,),
         "hidden_units": (64, 128, 256, 512, 1024),
-        "categorical": (False,),
-        "quantiles": (0,),
         "implicit_quantiles": (0,),
         "noisy_sigma": (0.0,),
-        "munchausen": (False,),
-        "prioritized": (False,),
         "grad_clip": (0.0,),
     }
     if max(c.n_envs, MOST_TOGETHER * c.batch_size) > MOST_IN_A_PASS:
         return f"it indexes activations with 32 bits, enough for {MOST_IN_A_PASS:,} observations per pass"
     wrong = [f"{name} {getattr(c, name)}" for name, values in supported.items() if getattr(c, name) not in values]
+    for name, used in (("atoms", c.categorical), ("quantiles", c.quantiles > 0)):
+        if used and getattr(c, name) > MOST_ATOMS:
+            wrong.append(f"{name} {getattr(c, name)} (at most {MOST_ATOMS})")
     return f"its kernels are written for the Nature network, not for {', '.join(wrong)}" if wrong else None
 
 

@@ -46,7 +46,9 @@ class Policy:
     """A trained network that chooses actions, with a little randomness against endless loops.
 
     On the CPU each core computes some of the rows. torch's own threads would share every single product instead, and
-    wait for each other at its end: on a busy machine that is many times slower.
+    wait for each other at its end: on a busy machine that is many times slower. On a GPU every pass has as many rows as
+    the first one, when all games are running: for another number of rows its libraries would choose and load other
+    kernels, which takes longer than hundreds of passes.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Policy:
         self._rng = np.random.default_rng(seed)
         self._cores = (cores or usable_cores()) if device == "cpu" else 1
         self._pool: ThreadPoolExecutor | None = None
+        self._rows: torch.Tensor | None = None  # on the host: the observations of a pass on a GPU
 
     def __call__(self, obs: np.ndarray) -> np.ndarray:
         n = min(self._cores, len(obs) // ROWS_PER_CORE)
@@ -80,8 +83,18 @@ class Policy:
 
     @torch.no_grad()
     def _greedy(self, obs: np.ndarray) -> np.ndarray:
-        out = self._network(torch.from_numpy(obs).to(self._device))
-        return dqn.q_values(out, self._atoms).argmax(1).cpu().numpy()
+        rows = torch.from_numpy(obs)
+        if self._device != "cpu":
+            rows = self._as_many_as_ever(rows)
+        out = self._network(rows.to(self._device, non_blocking=True))
+        return dqn.q_values(out, self._atoms).argmax(1)[: len(obs)].cpu().numpy()
+
+    def _as_many_as_ever(self, obs: torch.Tensor) -> torch.Tensor:
+        """These rows and, behind them, what was there before. The last pass has read them: its actions are known."""
+        if self._rows is None or len(self._rows) < len(obs):
+            self._rows = torch.zeros(obs.shape, dtype=obs.dtype, pin_memory=torch.cuda.is_available())
+        self._rows[: len(obs)] = obs
+        return self._rows
 
     def close(self) -> None:
         if self._pool is not None:
@@ -90,15 +103,19 @@ class Policy:
 
 
 @contextlib.contextmanager
-def one_thread(config: Config) -> Iterator[None]:
-    """One thread for each of torch's products while playing on the CPU."""
-    usual = torch.get_num_threads()
+def torch_while_playing(config: Config) -> Iterator[None]:
+    """On the CPU one thread for each of torch's products. On a GPU no trials of kernels, which the training of a GPU
+    runner has switched on: they pay off over millions of passes, not over a game's.
+    """
+    usual, trials = torch.get_num_threads(), torch.backends.cudnn.benchmark
     if where(config) == "cpu":
         torch.set_num_threads(1)
+    torch.backends.cudnn.benchmark = False
     try:
         yield
     finally:
         torch.set_num_threads(usual)
+        torch.backends.cudnn.benchmark = trials
 
 
 def where(config: Config) -> str:
@@ -136,13 +153,18 @@ class Played(NamedTuple):
     truncated: bool
 
 
+def ignore(_: Any) -> None: ...
+
+
 def play_games(
-    policy: Any, envs: Envs, bounds: Bounds = UNBOUNDED, on_end: Callable[[Played], None] = lambda _: None
-) -> list[Played]:
+    policy: Any, envs: Envs, bounds: Bounds = UNBOUNDED, on_end: Callable[[Played], None] = ignore,
+    on_action: Callable[[int], None] = ignore,
+) -> list[Played]:  # fmt: skip
     """One whole game in each environment, or as much of it as the bounds allow.
 
     One game each, because the first games to finish would be the short ones. The network is asked only for
     environments whose game is still running; the others step along, since a vector step moves all of them.
+    `on_action` is told each action of the game in environment 0.
     """
     n, per_step = envs.spec.n_envs, envs.spec.frames_per_step
     idle, score, steps = np.zeros(n, np.int64), np.zeros(n), 0
@@ -159,6 +181,8 @@ def play_games(
         actions = np.zeros(n, np.int64)
         actions[running] = policy(obs[running])
         envs.send(actions)
+        if running[0]:
+            on_action(int(actions[0]))
         step = envs.recv()
         obs, steps = step.obs_t, steps + 1
         score += step.reward_t
@@ -189,7 +213,8 @@ MakePolicy = Callable[[EnvSpec, int], Any]  # for these environments, with rando
 
 def score_policy(
     make_policy: MakePolicy, config: Config, n_games: int, seed: int = 0, backend: str = "",
-    *, idle_frames: int = IDLE_FRAMES, on_game: Callable[[int], None] = lambda n: None,
+    *, idle_frames: int = IDLE_FRAMES, on_game: Callable[[int], None] = ignore,
+    on_action: Callable[[int], None] = ignore,
 ) -> Scored:  # fmt: skip
     """Play `n_games` new games of a config with any policy (see `score`)."""
     from dqnitro.envs import make_envs
@@ -212,8 +237,8 @@ def score_policy(
         policy = None
         try:
             policy = make_policy(envs.spec, seed + wave)
-            with one_thread(config):
-                play_games(policy, envs, Bounds(idle_frames), ended)
+            with torch_while_playing(config):
+                play_games(policy, envs, Bounds(idle_frames), ended, on_action if wave == 0 else ignore)
         finally:
             envs.close()
             if policy is not None:

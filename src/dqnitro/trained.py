@@ -73,7 +73,8 @@ class TrainedAgent:
         """Record one new game as an mp4, its first five minutes if it is longer."""
         file, bounds = pathlib.Path(path), play.Bounds(frames=play.VIDEO_FRAMES)
         made = functools.partial(play.VideoWriter, file)
-        return play.show_policy(self._policy(epsilon), self.config, made, seed, bounds).end
+        with play.torch_while_playing(self.config):
+            return play.show_policy(self._policy(epsilon), self.config, made, seed, bounds).end
 
     def make_env(self, render_mode: str | None = None) -> gym.Env:
         """One environment whose observations are what `act` takes: cropped, stacked or flattened as in training."""

@@ -44,7 +44,7 @@ end{n}:"""
 def _copies(to_gpu: bool, kind: str, wide: str, array: str, host: str, end: str, first: str = "0") -> str:
     item = {"i64": 8, "i32": 4, "i8": 1}
     size, here = item[kind], item[wide]
-    addresses = f"""  %o# = mul i64 %k#, {32 * size}
+    addresses = f"""  %o# = mul i64 %k#, {size if array == "glog" else 32 * size}
   %g# = getelementptr i8, ptr @{array}, i64 %o#
   %p# = mul i64 %k#, {here}
   %h# = getelementptr i8, ptr {host}, i64 %p#
@@ -81,7 +81,7 @@ def shim() -> str:
     return f"""
 @gs = internal global [{32 * 4 * (S_SIZE + 18)} x i8] zeroinitializer
 @gram = internal global [{32 * 256} x i8] zeroinitializer
-@glog = internal global [{32 * 8 * LOG_SIZE} x i8] zeroinitializer
+@glog = internal global [{8 * LOG_SIZE} x i8] zeroinitializer
 {chr(10).join(f"@kept_{n} = internal global ptr null" for n in names)}
 {_copy(True)}
 {_copy(False)}

@@ -50,7 +50,7 @@ def _target() -> Any:
     rows, words = layout.ROWS, layout.WORDS
     shapes: dict[str, tuple[Any, tuple[int, ...], tuple[int, ...]]] = {
         "as_state": (np.int32, (layout.S_SIZE + WORDS_OF_MASKS,), (4 * LANES,)),
-        "as_log": (np.int64, (layout.LOG_SIZE,), (8 * LANES,)),
+        "as_log": (np.int64, (layout.LOG_SIZE,), (8,)),
         "as_ram": (np.uint8, (256,), (LANES,)),
         "as_bytes": (np.uint8, (65536,), (1,)),
         "as_words": (np.uint32, (65536,), (4,)),
@@ -119,7 +119,7 @@ class Consoles:
         a = self.arrays = {
             "state": np.zeros((groups, layout.S_SIZE + WORDS_OF_MASKS, LANES), np.int32),
             "ram": np.zeros((groups, 256, LANES), np.uint8),
-            "log": np.zeros((groups, layout.LOG_SIZE, LANES), np.int64),
+            "log": np.zeros((n, layout.LOG_PITCH), np.int64),
             "screen": np.zeros((n, 3, layout.ROWS, layout.WORDS), np.uint64),
             "rules": np.zeros((n, table_language.G_SIZE), np.int32),
             **{k: np.zeros((n, MT_SIZE), np.uint32) for k in ("rng_actions", "rng_machine", "rng_noops")},

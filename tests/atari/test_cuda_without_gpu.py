@@ -18,7 +18,7 @@ import torch
 from dqnitro.atari import AtariVec
 from dqnitro.atari.chips import layout
 from dqnitro.atari.chips.cpu_run import MOST_STEPS, REST
-from dqnitro.atari.cuda import build, link, program
+from dqnitro.atari.cuda import build, link, placement, program
 from dqnitro.atari.cuda import vec as vec_cuda
 from dqnitro.atari.cuda.build import CudaUnavailable
 from dqnitro.atari.cuda.start_phases import T_SIZE, before_a_start
@@ -534,9 +534,29 @@ def test_a_game_that_cannot_be_translated_is_interpreted(fake_build, monkeypatch
 
 def test_how_many_consoles_share_a_warp():
     """An H200 has 132 processors."""
-    alone, last, more = (vec_cuda.per_warp(n, 132, translated=True) for n in (1, 2112, 2113))
-    assert (alone, last, more) == (1, 1, 32)
-    assert [vec_cuda.per_warp(n, 132, translated=False) for n in (1, 1056, 1057, 8192, 10**6)] == [1, 1, 2, 8, 32]
+    alone, last, more = (placement.sharing(n, 132, translated=True) for n in (1, 2112, 2113))
+    assert (alone, last, more) == ((1, 128), (1, 128), (32, 64))
+    shares = [placement.sharing(n, 132, translated=False) for n in (1, 1056, 1057, 8192, 10**6)]
+    assert shares == [(1, 128), (1, 128), (2, 128), (8, 64), (32, 64)]
+
+
+def test_blocks_hold_all_consoles_in_as_many_warps_as_they_may():
+    place = placement.Placement(warps_alone=8, warps_together=4)
+    assert place.grid(256, 1) == (32, 256) and place.grid(257, 1) == (33, 256)
+    assert place.grid(8192, 32) == (64, 128) and place.grid(33, 32) == (1, 64)
+    assert place.grid(5, 2) == (1, 96), "three warps are one small block"
+
+
+def test_the_split_of_memory_is_asked_for_at_the_driver():
+    asked = []
+    driver = SimpleNamespace(
+        CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT="split"),
+        cuFuncSetAttribute=lambda *what: asked.append(what) or (0,),
+    )
+    kernels = object.__new__(build.Kernels)
+    kernels._driver, kernels._functions = driver, {"step_kernel": "the step"}  # type: ignore[assignment]
+    kernels.prefer_shared("step_kernel", 50)
+    assert asked == [("the step", "split", 50)]
 
 
 def test_both_sides_agree_on_what_a_program_returns():

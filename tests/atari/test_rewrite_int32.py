@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from dqnitro.atari.cuda.rewrite_branches import as_trees
@@ -60,6 +61,23 @@ def test_every_kept_number_goes_through_the_narrow_type():
     assert narrow(4, 5) == numbers(4, 5)
     for value in (4, 5, 20, 23, 7, 30, -30, 1, 3, 92):
         assert value in seen, f"{value} stayed wide"
+
+
+def masks_words(a):
+    return (1 << 60) + a, a
+
+
+def with_masks(a):
+    masks = masks_words(a)
+    typed = np.int64(a)
+    return masks, typed
+
+
+def test_masks_stay_wide_and_typed_numbers_do_not():
+    seen = []
+    masks, typed = as_narrow(with_masks, lambda v: seen.append(v) or v)(5)
+    assert masks == ((1 << 60) + 5, 5) and not any(value is masks for value in seen)
+    assert typed == 5 and any(isinstance(value, np.int64) for value in seen)
 
 
 def test_numbers_that_do_not_fit_wrap():

@@ -1,12 +1,16 @@
 # ruff: noqa: F403, F405
-"""The CPU's way through the TIA's log compared with the GPU's, in plain Python: random stores, byte by byte."""
+"""Two ways through the TIA's log, for one console alone and for those of a warp, compared with the plain one in plain
+Python: random stores, byte by byte.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
 
 import gpu_model
 import numpy as np
+import plain_tia
 import pytest
 
 from dqnitro.atari.chips import tia_registers as r
@@ -63,22 +67,23 @@ def play(replay, tia, log, cuts, s, prop, screen):
 @pytest.mark.parametrize("draw", [0, 1], ids=["unseen", "drawn"])
 @pytest.mark.parametrize("seed", range(12))
 def test_any_stores_leave_the_same_picture_and_latches(seed, draw):
-    tia, apart, scanline = module("tia"), module("tia_apart"), module("tia_scanline")
+    tia, apart, scanline, tia_store = (module(name) for name in ("tia", "tia_apart", "tia_scanline", "tia_store"))
     for k in range(4):
         random = np.random.default_rng([seed, k])
         log = list(stores(random, FIRST + HEIGHT + 2))
         ends = sorted({*random.integers(1, len(log), random.integers(0, 5)).tolist(), len(log)})
         cuts = [(end, end == len(log) or random.random() < 0.6) for end in ends]
         consoles = []
-        for replay in (tia.replay_together, apart.replay_apart):
+        for replay in (functools.partial(plain_tia.replay, tia, tia_store), tia.replay_together, apart.replay_apart):
             s, prop, screen = console(np.random.default_rng([seed, k, 1]), draw)
             with np.errstate(over="ignore"):
                 play(replay, tia, log, cuts, s, prop, screen)
                 scanline.forget(s)
             consoles.append((s, screen))
-        (s, screen), (fast, fast_screen) = consoles
-        assert list(s) == list(fast), [k for k in range(S_SIZE) if s[k] != fast[k]]
-        np.testing.assert_array_equal(screen, fast_screen)
+        (plain, picture), *others = consoles
+        for s, screen in others:
+            assert list(s) == list(plain), [k for k in range(S_SIZE) if s[k] != plain[k]]
+            np.testing.assert_array_equal(screen, picture)
 
 
 def test_the_table_of_motions_is_what_hmove_does():

@@ -4,7 +4,7 @@ import numba
 import pytest
 
 from dqnitro.cli.terminal.training import Filming
-from dqnitro.cli.terminal.wall_clock import Compiling, WallClock, clock_text
+from dqnitro.cli.terminal.wall_clock import Compiling, Voices, WallClock, clock_text, covered
 
 
 def test_all_time_since_the_start_belongs_to_a_part():
@@ -46,6 +46,21 @@ def test_what_numba_compiles_is_counted_and_named():
     assert numba.njit(lambda x: x)(1) == 1 and compiling.seconds == counted, "outside the block nothing is counted"
 
 
+def test_compilers_that_work_at_the_same_time_share_a_line_and_are_counted_once():
+    said: list[str] = []
+    voices = Voices(said.append)
+    one, other = voices.voice(), voices.voice()
+    one("compiling the console: 2 s")
+    other("compiling kernels: 1 s")
+    one("")
+    assert said == [
+        "compiling the console: 2 s",
+        "compiling the console: 2 s; compiling kernels: 1 s",
+        "compiling kernels: 1 s",
+    ]
+    assert covered([(5.0, 8.0), (1.0, 4.0), (2.0, 3.0), (3.5, 6.0)]) == 7.0 and covered([]) == 0.0
+
+
 def test_leaving_early_gives_a_film_up(monkeypatch, tmp_path):
     import threading
 
@@ -53,7 +68,7 @@ def test_leaving_early_gives_a_film_up(monkeypatch, tmp_path):
 
     ended = threading.Event()
 
-    def endless(run_dir, path, trust, stopped):
+    def endless(run_dir, path, trust, stopped, actions):
         while not stopped():
             ended.wait(0.01)
         ended.set()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.run.gpu.agent import UPDATES
 from dqnitro.run.gpu.device import STEPS_PER_GRAPH, DeviceAgent, Graphs, ticks
@@ -33,7 +34,10 @@ def config(**changes: Any) -> Config:
 
 
 OWN = {"network": "nature", "hidden_units": 128, "wrappers": ("no-grad", "fused-adam", "bfloat16", "own-kernels")}
-both = pytest.mark.parametrize("changes", [{}, OWN], ids=["plain", "own-kernels"])
+ATOMS = {**OWN, "categorical": True, "double": True, "dueling": True, "n_step": 3}
+both = pytest.mark.parametrize(
+    "changes", [{}, OWN, {**ATOMS, "prioritized": True}], ids=["plain", "own-kernels", "own-kernels-atoms"]
+)
 
 
 def start(c: Config) -> tuple[DeviceAgent, Graphs, Any]:
@@ -147,11 +151,12 @@ def test_the_steady_state_waits_for_nothing_but_the_last_graphs_numbers(changes)
     agent.close()
 
 
-def test_own_kernels_play_and_learn_what_the_plain_learner_does(monkeypatch):
+@pytest.mark.parametrize("own", [OWN, ATOMS], ids=["values", "atoms"])
+def test_own_kernels_play_and_learn_what_the_plain_learner_does(own, monkeypatch):
     """The same draws, the same random actions: the same experience, and the same function but for rounding."""
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     seen, agents, first = [], [], None
-    for changes in ({**OWN, "wrappers": ("no-grad", "fused-adam", "bfloat16")}, OWN):
+    for changes in ({**own, "wrappers": ("no-grad", "fused-adam", "bfloat16")}, own):
         agent, _, run = start(config(**changes))  # seeds the GPU's random numbers
         first = copy.deepcopy(agent.learner.online)
         agents.append(agent)
@@ -162,7 +167,7 @@ def test_own_kernels_play_and_learn_what_the_plain_learner_does(monkeypatch):
     assert torch.equal(a.ring.frames, b.ring.frames) and torch.equal(a.ring.action, b.ring.action)
     b.ring.see(b.player.obs[:, -1], b.age)  # as `choose` begins
     here = b.player.resetting == 0
-    said = a.update.act(b.learner.online, b.player.obs).squeeze(-1).float()
+    said = dqn.q_values(a.update.act(b.learner.online, b.player.obs), b.learner.atoms).float()
     torch.testing.assert_close(b.values()[here], said[here], rtol=0, atol=1e-2)
     obs = a.ring.stacks((a.ring.head - 1).expand(32), torch.arange(32, device="cuda"))
     x, y, z = (network(obs).detach() for network in (a.learner.online, b.learner.online, first))

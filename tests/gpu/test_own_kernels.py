@@ -27,8 +27,21 @@ def test_updates_learn_the_same(kind, actions, monkeypatch):
     checks.check_updates(kind, "cuda", torch.bfloat16, 0.2, batch=48)
 
 
-def test_looking_and_acting():
-    checks.check_looking_and_acting("cuda", torch.bfloat16, 5e-3)
+@pytest.mark.parametrize("actions", [5, 18])
+@pytest.mark.parametrize("changes", checks.HEADS, ids=checks.name_of)
+def test_last_layers_are_autograds(changes, actions, monkeypatch):
+    monkeypatch.setattr(checks, "ACTIONS", actions)
+    checks.check_head(changes, "cuda", torch.bfloat16, 0.02, batch=48)
+
+
+@pytest.mark.parametrize("kind", [k for k in checks.KINDS if "three steps" in k])
+def test_looking_and_acting(kind):
+    checks.check_looking_and_acting("cuda", torch.bfloat16, 5e-3, kind)
+
+
+@pytest.mark.parametrize("kind", checks.KINDS)
+def test_updates_can_be_recorded(kind):
+    checks.check_recorded(kind, "cuda", torch.bfloat16)
 
 
 def test_copies():

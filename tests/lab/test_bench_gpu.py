@@ -65,8 +65,8 @@ def made(game, n, device):
     return Machines(n)
 
 
-def small(batch: int, double: bool, how: str) -> Config:
-    config = gpu.learner_config(batch, double, "eager")
+def small(batch: int, double: bool, how: str, head: str = "") -> Config:
+    config = gpu.learner_config(batch, double, "eager", head)
     return config.replace(
         batch_size=batch // 256, n_envs=2, screen_size=36, network="small", hidden_units=8, replay_capacity=200,
         first_fill_steps=64, wrappers=("no-grad", "fused-adam"),
@@ -243,7 +243,8 @@ def test_the_whole_table_and_the_page_that_shows_it(tmp_path, monkeypatch):
     assert names[:3] == [f"console, pong, {n} machines" for n in (4, 8, 64)]
     # the others play with the most machines, which did not fit
     assert set(result["skipped"]) == {f"console, {g}, 128 machines" for g in ("pong", "breakout", "alien")}
-    assert sum(n.startswith("learner") for n in names) == 12 and sum(n.startswith("training") for n in names) == 4
+    assert sum(n.startswith("learner") for n in names) == 2 * (6 + 4) and "51 atoms" in str(names)
+    assert sum(n.startswith("training") for n in names) == 4
     for name, row in result["table"].items():
         assert row["to"] in result["table"] and row["ms"] > 0 and " to " in row["interval"], name
     assert "console frames/s of pong" in result["verdict"] and "at batch 1024" in result["verdict"]
@@ -315,6 +316,6 @@ def test_the_words_of_only(text, words):
 def test_only_names_what_is_built():
     only = Options(rounds=1, seconds=0.001, only=("double",))
     result = gpu.bench(only, ["pong"], [4], lambda: "cpu", made, small, TRAINING)
-    assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (3 + 1)  # and their references
+    assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (3 + 4 + 1)  # and their references
     with pytest.raises(ConfigError, match="--only tripple"):
         gpu.bench(Options(only=("tripple",)), ["pong"], [4], lambda: "cpu", made, small, TRAINING)

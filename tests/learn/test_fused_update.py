@@ -13,7 +13,8 @@ CHECKS = Path(__file__).parents[1] / "own_kernels_checks.py"
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed (the extra dev has it)")
 @pytest.mark.long
-def test_the_kernels_do_what_autograd_does():
+@pytest.mark.parametrize("part", ["values", "distributions"])
+def test_the_kernels_do_what_autograd_does(part):
     env = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, str(CHECKS)], env=env, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, str(CHECKS), part], env=env, capture_output=True, text=True)
     assert done.returncode == 0 and "all checks passed" in done.stdout, done.stdout[-2000:] + done.stderr[-4000:]

@@ -118,8 +118,10 @@ def console_part() -> None:
 
 def main() -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # nothing but answers may go through the pipe
+    from .jit.parallel_compile import PROGRAM, end_with_parent
+
+    end_with_parent()
     from .jit import target
-    from .jit.parallel_compile import PROGRAM
 
     units = target.compile_later()
     from .games import environment  # noqa: F401 - defines all units

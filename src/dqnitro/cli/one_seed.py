@@ -9,6 +9,7 @@ from typing import Any
 
 from dqnitro.cli.terminal.flags import Parser, amount, count
 from dqnitro.cli.terminal.training import afterwards, write_page
+from dqnitro.process_setup import sleep_while_gpu_works
 from dqnitro.seeds.folder import SeedsFolder
 from dqnitro.seeds.launcher import stop_with_parent
 
@@ -32,6 +33,7 @@ def main(argv: list[str]) -> int:
     p.add_argument("--trust", action="store_true")
     args = p.parse(argv)
     stop_with_parent()
+    sleep_while_gpu_works()
     folder = SeedsFolder.read(pathlib.Path(args.folder))
     # Results store the command that a user would type to repeat them.
     sys.argv = ["dqnitro", *shlex.split(folder.command)[1:]] if folder.command else sys.argv

@@ -41,10 +41,9 @@ Examples
   dqnitro train pong --seeds 32 --on auto              the seeds over the Ray cluster of this machine
   dqnitro train pong --runner cluster --players 8 --on auto   one run, played on all nodes
 
-Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment failed,
-6 a rank was lost, 7 ranks differ (both: the last checkpoint stands), 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM (all but 2, 6
-and 7 save first).
-With --seeds a seed that fails does not stop the others; its exit code is returned once all have ended.
+Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment failed, 6 a rank was
+lost, 7 ranks differ, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM. All but 2, 6 and 7 save first. A seed that fails does not
+stop the others; its exit code is returned once all have ended.
 """
 
 
@@ -186,9 +185,7 @@ def _after(
 
     facts = result.to_dict()
     if result.exit_code == 0:
-        more = afterwards(result, args.eval_games, not args.no_video, args.quiet)
-        clock.mark(" and ".join({"evaluation": "fresh games", "video": "video"}[name] for name in more) or "afterwards")
-        facts |= more
+        facts |= afterwards(result, args.eval_games, not args.no_video, args.quiet, mark=clock.mark)
     page = write_page(result.run_dir)
     clock.mark("page")
     facts["clock"] = {"seconds": clock.seconds, "compiling_s": compiling.seconds}
@@ -196,7 +193,23 @@ def _after(
     return facts, page
 
 
+def _compile_early(args: argparse.Namespace) -> None:
+    """On many cores, which will play: the first start on a machine compiles the console while torch is imported."""
+    from dqnitro.common.host import usable_cores
+    from dqnitro.envs.names import atari_game
+    from dqnitro.recipes.settings import MANY_CORES
+
+    console = args.envs == "console" or (args.envs is None and args.recipe != "baseline" and args.runner != "device")
+    if not console or usable_cores() < MANY_CORES or not args.game or atari_game(args.game) is None:
+        return
+    from dqnitro.atari.jit import compile_early
+
+    if compile_early.begin():
+        note("compiling the console, once on this machine: about half a minute; the rest is prepared meanwhile")
+
+
 def _start(args: argparse.Namespace, clock: WallClock, compiling: Compiling) -> Any:
+    _compile_early(args)
     config, rungs = planned(args)
     _check_cluster(args, config)
     from dqnitro.learn.transforms import chosen

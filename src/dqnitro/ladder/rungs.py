@@ -446,7 +446,7 @@ OTHER_LEARNING = (
         "quantiles", "learning", setting(quantiles=64, categorical=False),
         "QR-DQN: the network predicts 64 quantiles of the return instead of its mean, and acts by their mean.",
         "Many actions and small batches: the output layer is 64 times as wide.",
-        replaces=("own-kernels",), detour=True,
+        detour=True,
     ),
     Rung(
         "implicit-quantiles", "learning", setting(implicit_quantiles=8, quantiles=0, categorical=False),
@@ -463,7 +463,7 @@ OTHER_LEARNING = (
         "munchausen", "learning", setting(munchausen=True, double=False),
         "Munchausen targets: a softmax policy in place of the maximum, and a bonus for actions that it was sure of.",
         "It costs another pass of the target network.",
-        replaces=("double", "own-kernels"), detour=True,
+        replaces=("double",), detour=True,
     ),
     Rung(
         "impala", "learning", setting(network="impala", impala_width=2, impala_norm="layer"),

@@ -20,6 +20,7 @@ from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.heads import ONLINE, SELECT, Draws, UpdateDraws, Wants, noise_size
 from dqnitro.learn import own_pieces
 from dqnitro.learn.actors import CopiedNetwork, SameNetwork
+from dqnitro.learn.rate import Rate, decaying, set_rate
 from dqnitro.learn.transforms import UpdateParts, check_draws, wrap
 
 Loss = Callable[[nn.Module, Any, Batch, UpdateDraws | None], tuple[Tensor, Tensor]]
@@ -203,16 +204,32 @@ def build_network(config: Config, spec: EnvSpec) -> nn.Module:
     impala = dqn.Impala(config.impala_width, config.impala_norm)
     head = head_spec(config, spec)
     make = functools.partial(dqn.make_network, spec.obs_shape, kind, config.hidden_units, head, impala)
-    _check_memory(make)
+    _check_memory(make, _more_than(config, spec, head, kind))
     network = make()
     if config.init == "kaiming":
         dqn.kaiming(network)
     return network
 
 
-def _check_memory(make: Callable[[], nn.Module]) -> None:
-    """Refuse a network that does not fit before its memory is asked for: the kernel may end the process instead."""
+def _more_than(config: Config, spec: EnvSpec, head: dqn.HeadSpec, kind: str) -> int:
+    """A number of bytes that the weights certainly fit into: as if a layer had all its channels at every pixel."""
+    channels = 64 * (config.impala_width if kind == "impala" else 1)
+    features = math.prod(spec.obs_shape) + channels * math.prod(spec.obs_shape[1:]) + head.n_actions * head.atoms
+    columns = config.hidden_units + 64  # implicit quantiles look at 64 cosines
+    copies = 2 * (1 + config.dueling) * (1 + (config.noisy_sigma > 0))
+    return 2**28 + 4 * copies * columns * (features + columns)
+
+
+def _check_memory(make: Callable[[], nn.Module], at_most: int) -> None:
+    """Refuse a network that does not fit before its memory is asked for: the kernel may end the process instead.
+    `at_most`: bytes that its weights certainly fit into. Counting them exactly imports torch's compiler, which takes
+    longer than all else that a start imports.
+    """
     import psutil
+
+    free = psutil.virtual_memory().available
+    if at_most <= free:
+        return
 
     def size() -> int:
         with torch.device("meta"):  # shapes without memory
@@ -221,7 +238,6 @@ def _check_memory(make: Callable[[], nn.Module]) -> None:
     # In a thread: a signal that breaks off the main thread in there would leave torch's stack of modes in disorder.
     with ThreadPoolExecutor(1) as pool:
         needed = pool.submit(size).result()
-    free = psutil.virtual_memory().available
     if needed > free:
         raise ConfigError(
             f"the network's weights need {needed / 2**30:.1f} GiB of memory, {free / 2**30:.1f} GiB are free",
@@ -268,7 +284,7 @@ class Learner:
         self.loss, self.loss_given, self.passes, self.loss_of_passes = make_losses(config, parts, self.atoms)
         self.acts_in_pass = parts.one_pass and acting is None
         self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
-        self._copy, self.optimizer_step = parts.copy, parts.step
+        self._copy, self.optimizer_step, self._rate = parts.copy, decaying(parts.step, config), Rate.of(config)
         self.update_on_gpu = parts.around_update(self.loss_and_step)
         if acting is None:
             self.actor = SameNetwork(self.online, parts.act, parts.copy, self.atoms)
@@ -341,6 +357,8 @@ class Learner:
         return loss.detach(), td
 
     def _update_whole(self, whole: Callable[[Batch], tuple[float, Tensor]], batch: Batch) -> tuple[Tensor, Tensor]:
+        if self._rate.per_update:
+            set_rate(self.optimizer, self._rate)
         value, td = whole(batch)
         if not math.isfinite(value):
             raise DivergedError(self.n_updates + 1, value)

@@ -9,7 +9,7 @@ GPU, so that a CUDA graph can hold all of it.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -23,6 +23,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.heads import TARGET, TARGET_TM1, Draws, UpdateDraws, together
 from dqnitro.learn.averaging import AveragedStep
 from dqnitro.learn.learner import Learner, TargetOutputs
+from dqnitro.learn.rate import decaying
 from dqnitro.learn.transforms import first_unfit
 from dqnitro.replay.gpu_ring import Ring
 
@@ -31,6 +32,10 @@ class RingUpdate(Protocol):
     """What changes a learner's parameters where experience is in a ring, and acts with them."""
 
     weights: Any  # what acting uses: the online network, or what was made of it; always the newest
+
+    def compile_for(self, passes: Callable[[], None]) -> None:
+        """Compile what `passes` will start, if that is quicker beforehand. They may run, and compute rubbish."""
+        ...
 
     def learn(
         self, t: Tensor, env: Tensor, weight: Tensor | None = None, chance: torch.Generator | None = None
@@ -71,7 +76,9 @@ class TorchUpdate:
 
     def __init__(self, config: Config, learner: Learner, ring: Ring, ranks: Ranks = ALONE) -> None:
         self._config, self._learner, self._ring = config, learner, ring
-        self.step = learner.optimizer_step if ranks is ALONE else AveragedStep(learner.online, ranks)
+        self.step = learner.optimizer_step
+        if ranks is not ALONE:
+            self.step = decaying(AveragedStep(learner.online, ranks), config)
         self.weights: nn.Module = learner.online
         parts = learner.parts
 
@@ -91,6 +98,9 @@ class TorchUpdate:
         self._look_up = parts.compile(ring.look_up)
         self.act = parts.around_act(parts.act)
         parts.fit_optimizer(learner.optimizer)
+
+    def compile_for(self, passes: Callable[[], None]) -> None:
+        """torch compiles in processes of its own when the passes run."""
 
     def learn(
         self, t: Tensor, env: Tensor, weight: Tensor | None = None, chance: torch.Generator | None = None

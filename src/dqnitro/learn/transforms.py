@@ -23,6 +23,7 @@ from dqnitro.errors import ConfigError
 from dqnitro.heads import Draws
 from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.optimizer_step import PlainStep, ScaledStep, Stepper
+from dqnitro.process_setup import optimizers_without_compiler
 from dqnitro.requirements import few_calls_need, needs_no_draws, own_kernels_need
 
 if TYPE_CHECKING:
@@ -469,9 +470,15 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
 def own_kernels(parts: UpdateParts, device: str) -> UpdateParts:
     """Passes, gradients and optimiser as kernels of our own (`gpu.fused_update`), which read the ring on the GPU.
 
-    The target network stays as precise as the online one: they keep a copy in the precision that they want.
+    The target network stays as precise as the online one: they keep a copy in the precision that they want. Of torch's
+    optimiser they use the state alone.
     """
-    return replace(parts, prepare_target=lambda network: network, reads_ring=True)
+
+    def make_optimizer(parameters: Iterable[Tensor], lr: float, eps: float) -> torch.optim.Optimizer:
+        optimizers_without_compiler()
+        return parts.make_optimizer(parameters, lr, eps)
+
+    return replace(parts, prepare_target=lambda network: network, make_optimizer=make_optimizer, reads_ring=True)
 
 
 def chosen(names: tuple[str, ...]) -> tuple[Transform, ...]:

@@ -78,6 +78,7 @@ from __future__ import annotations
 # fmt: on
 
 LOG_SIZE = 1024
+LOG_PITCH = LOG_SIZE + 4  # on a GPU: from one console's log to the next, which shall not begin in the same cache lines
 WORDS = 20  # 64-bit words in one row of 160 pixels
 ROWS = 250  # rows of a frame buffer, whatever the height of the picture
 NEVER = 1 << 30  # a cycle count that no frame reaches (`frame.rebase` sees to that)

@@ -17,9 +17,10 @@ import numpy as np
 from ..jit.target import MEETS, as_log, as_state, inlined, meet, together, unit, wide
 from .layout import *
 from .tia_apart import replay_apart
+from .tia_changes import WAITING, irregular, irregular_after, move, moving, next_change, shows_now
 from .tia_registers import *
 from .tia_scanline import PAIRS, evaluate
-from .tia_store import SHOWS, end_of_line, must_close, store, takes_effect
+from .tia_store import end_of_line, store, takes_effect
 
 # Stores that must reach the log; the others (sync, audio, undriven addresses) do not change the picture.
 LOGGED = np.zeros(64, np.int64)
@@ -72,17 +73,24 @@ def replay_together(s_at, prop_at, log_at, until, screen_at):
     drawn, start, end = s[S_DRAWN], s[S_START], s[S_END]
     draw = s[S_DRAW] != 0
     height = prop[P_HEIGHT]
-    i, fresh, t, reg, value, cycle = 0, True, 0, 0, 0, 0
+    odd = irregular(s_at)
+    i, fresh, shows, t, reg, value, cycle, x, moved = 0, True, False, 0, 0, 0, 0, 0, 0
     while i <= logged:
         lanes = together()
+        if fresh:
+            i = next_change(s_at, log_at, i, logged, odd)
         last = i == logged
         if fresh:
-            reg, value, cycle, t = 0, 0, 0, until
+            shows, reg, value, cycle, x, moved, t = False, 0, 0, 0, 0, 0, until
             if not last:
                 entry = log[i]
                 rest, cycle = entry_rest(entry), entry_cycle(entry)
                 reg, value = rest >> 8, rest & 0xFF
                 t = takes_effect(s_at, reg, cycle)
+                if reg == HMOVE:
+                    x = cycle % LINE_CYCLES
+                    moved = moving(s_at, x)
+                shows = shows_now(s_at, reg, value, x, moved, draw)
         # ---- move the beam to the end of the line, or to t if that comes first
         h, line_ends, closes = 0, False, False
         if start <= t and drawn < end:
@@ -95,7 +103,7 @@ def replay_together(s_at, prop_at, log_at, until, screen_at):
                 drawn = max(drawn, t)
                 h = min(max(drawn - line - BLANK_CLOCKS, 0), PIXELS)
                 if h > s[S_FROM]:
-                    closes = last or drawn == end or must_close(s_at, reg, value, draw)
+                    closes = last or drawn == end or shows
         meet(lanes)
         if closes:
             close(s_at, screen_at, h, draw and s[S_ROW] < height)
@@ -103,12 +111,24 @@ def replay_together(s_at, prop_at, log_at, until, screen_at):
         fresh = not line_ends
         if line_ends:
             end_of_line(s_at)
+            if odd & WAITING:
+                odd = irregular(s_at)
+            elif s[S_SETTLED] and s[S_BLANK] == 0 and not draw:
+                more = (t - s[S_LINE_START] - 1) // LINE_CLOCKS  # lines in which nothing can happen
+                s[S_LINE_START] += more * LINE_CLOCKS
+                s[S_ROW] += more
         else:
             i += 1
             if not last:
-                if SHOWS[reg]:
+                if shows:
                     s[S_SETTLED] = 0
-                store(s_at, prop_at, reg, value, cycle)
+                if reg == HMOVE:
+                    if prop[P_HMOVE_BLANKS] and (x <= 20 or x == LAST_CYCLE):
+                        s[S_BLANK] = 1
+                    move(s_at, cycle, x, moved)
+                else:
+                    store(s_at, prop_at, reg, value, cycle)
+                odd = irregular_after(s_at, reg, odd)
         meet(lanes)
     s[S_DRAWN] = drawn
 
@@ -116,7 +136,7 @@ def replay_together(s_at, prop_at, log_at, until, screen_at):
 @unit
 def replay_unit(s_at, prop_at, log_at, until, screen_at):
     """Apply the logged stores, then bring picture and collisions up to clock `until`."""
-    if MEETS:
+    if MEETS and as_state(prop_at)[P_TOGETHER]:
         replay_together(s_at, prop_at, log_at, until, screen_at)
     else:
         replay_apart(s_at, prop_at, log_at, until, screen_at)

@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-"""The TIA's log replayed for one console alone, as CPU cores do it.
+"""The TIA's log replayed for one console alone: on a CPU core, or in a warp of its own on a GPU.
 
 Most stores repeat what their register holds already: a program that draws writes the same bytes line after line. Such a
 store is passed over, without moving the beam. The others move the beam and close a segment only if something visible
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..jit.target import as_log, as_screen, as_state, compiled, inlined
+from ..jit.target import as_log, as_screen, as_state, inlined
 from .layout import *
 from .tia_changes import (
     ALWAYS,
@@ -26,139 +26,18 @@ from .tia_changes import (
     WAITING,
     irregular,
     irregular_after,
+    move,
+    moving,
     next_change,
 )
-from .tia_masks import U0, below
-from .tia_motion import MOTION, wrap
+from .tia_layers import join_words, paint_apart, within
+from .tia_masks import U0
 from .tia_registers import *
-from .tia_scanline import (
-    BL,
-    BYTE,
-    M0,
-    M1,
-    ONES,
-    P0,
-    P1,
-    PAIRS,
-    clear_pixels,
-    collide,
-    expand,
-    layers,
-    paint_layers,
-    refresh,
-)
+from .tia_scanline import PAIRS, collide, layer_words, refresh, repeat_row
 from .tia_store import between_lines, same, store, takes_effect
 
 # What `settled` says of the row above: other registers, these, these with its first pixels blanked.
 OTHER, SAME, SAME_BLANKED = 0, 1, 2
-
-
-@inlined
-def moving(s_at, x):
-    """The objects that HMOVE in this cycle of the line moves."""
-    s = as_state(s_at)
-    moved = 0
-    if MOTION[16 * x + s[S_HM_P0]]:
-        moved |= P0
-    if MOTION[16 * x + s[S_HM_P1]]:
-        moved |= P1
-    if MOTION[16 * x + s[S_HM_M0]]:
-        moved |= M0
-    if MOTION[16 * x + s[S_HM_M1]]:
-        moved |= M1
-    if MOTION[16 * x + s[S_HM_BL]]:
-        moved |= BL
-    if s[S_SUPPRESS0] | s[S_SUPPRESS1] | s[S_ARK_LOOK] | s[S_ARK]:
-        moved |= P0 | P1 | M0
-    return moved
-
-
-@inlined
-def move(s_at, cycle, x, moved):
-    """HMOVE, but for the pixels that it blanks."""
-    s = as_state(s_at)
-    if moved:
-        for k in range(5):
-            s[S_POS_P0 + k] = wrap(s[S_POS_P0 + k] + MOTION[16 * x + s[S_HM_P0 + k]])
-        s[S_SUPPRESS0] = s[S_SUPPRESS1] = s[S_ARK_LOOK] = s[S_ARK] = 0
-        s[S_DIRTY] |= moved & s[S_PRESENT]
-    s[S_HMOVE_CLOCK] = 3 * cycle
-
-
-@inlined
-def repeat_row(s_at, screen_at, row):
-    """The row above once more."""
-    screen, buffer = as_screen(screen_at), as_state(s_at)[S_BUFFER]
-    for k in range(WORDS):
-        screen[buffer, row, k] = screen[buffer, row - 1, k]
-
-
-@inlined
-def eight_words(screen_at, buffer, row, at, count, bk, pf, p0, p1, f, a, b):
-    """64 pixels, or the last 32, in words of eight."""
-    screen = as_screen(screen_at)
-    if f | a | b == U0:
-        for k in range(count):
-            screen[buffer, row, at + k] = bk
-        return
-    for k in range(count):
-        screen[buffer, row, at + k] = bk ^ (expand(f, np.uint64(8 * k)) & pf)
-    if a | b:
-        for k in range(count):
-            shift = np.uint64(8 * k)
-            if ((a | b) >> shift) & BYTE:
-                screen[buffer, row, at + k] ^= (expand(a, shift) & p0) ^ (expand(b, shift) & p1)
-
-
-@compiled
-def paint_row(s_at, screen_at, row, f0, f1, f2, a0, a1, a2, b0, b1, b2):
-    """A whole row from its layers."""
-    s = as_state(s_at)
-    buffer = s[S_BUFFER]
-    bk = np.uint64(s[S_COLUBK]) * ONES
-    pf = (np.uint64(s[S_COLUPF]) * ONES) ^ bk
-    p0 = (np.uint64(s[S_COLUP0]) * ONES) ^ bk
-    p1 = (np.uint64(s[S_COLUP1]) * ONES) ^ bk
-    eight_words(screen_at, buffer, row, 0, 8, bk, pf, p0, p1, f0, a0, b0)
-    eight_words(screen_at, buffer, row, 8, 8, bk, pf, p0, p1, f1, a1, b1)
-    eight_words(screen_at, buffer, row, 16, 4, bk, pf, p0, p1, f2, a2, b2)
-
-
-@compiled
-def paint_part(s_at, screen_at, row, h0, h1, f0, f1, f2, a0, a1, a2, b0, b1, b2):
-    buffer = as_state(s_at)[S_BUFFER]
-    paint_layers(s_at, screen_at, buffer, row, h0, h1, f0, f1, f2, a0, a1, a2, b0, b1, b2)
-
-
-@inlined
-def paint_apart(s_at, screen_at, row, h0, h1, composed):
-    """The pixels h0..h1-1 of a row from the layers composed for it."""
-    s = as_state(s_at)
-    if s[S_VBLANK]:
-        clear_pixels(screen_at, s[S_BUFFER], row, h0, h1)
-    elif h0 == 0 and h1 == PIXELS:
-        paint_row(s_at, screen_at, row, *composed)
-    else:
-        paint_part(s_at, screen_at, row, h0, h1, *composed)
-    if s[S_BLANK] and h0 < 8:
-        clear_pixels(screen_at, s[S_BUFFER], row, h0, min(8, h1))
-        if h1 >= 8:
-            s[S_BLANK] = 0
-
-
-@inlined
-def within(h0, h1, words):
-    """Layers or masks without the pixels left of h0 and from h1 on."""
-    r0, r1, r2 = below(h1, 0) & ~below(h0, 0), below(h1, 1) & ~below(h0, 1), below(h1, 2) & ~below(h0, 2)
-    f0, f1, f2, a0, a1, a2, b0, b1, b2 = words
-    return f0 & r0, f1 & r1, f2 & r2, a0 & r0, a1 & r1, a2 & r2, b0 & r0, b1 & r1, b2 & r2
-
-
-@inlined
-def join(x, y):
-    x0, x1, x2, x3, x4, x5, x6, x7, x8 = x
-    y0, y1, y2, y3, y4, y5, y6, y7, y8 = y
-    return x0 | y0, x1 | y1, x2 | y2, x3 | y3, x4 | y4, x5 | y5, x6 | y6, x7 | y7, x8 | y8
 
 
 @inlined
@@ -331,9 +210,9 @@ def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
                             if settled == SAME_BLANKED and not blank:
                                 if s[S_DIRTY] and not s[S_VBLANK]:
                                     refresh(s_at)
-                                paint_apart(s_at, screen_at, row, np.int64(0), np.int64(PIXELS), layers(s_at))
+                                paint_apart(s_at, screen_at, row, np.int64(0), np.int64(PIXELS), layer_words(s_at))
                             else:
-                                repeat_row(s_at, screen_at, row)
+                                repeat_row(screen_at, s[S_BUFFER], row)
                                 if blank:
                                     as_screen(screen_at)[s[S_BUFFER], row, 0] = U0
                     elif painted < PIXELS:
@@ -343,9 +222,9 @@ def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
                                 if s[S_DIRTY]:
                                     refresh(s_at)
                                 if h_from == 0:
-                                    composed = layers(s_at)
+                                    composed = layer_words(s_at)
                                 else:
-                                    composed = join(composed, within(h_from, np.int64(PIXELS), layers(s_at)))
+                                    composed = join_words(composed, within(h_from, np.int64(PIXELS), layer_words(s_at)))
                             paint_apart(s_at, screen_at, row, painted, np.int64(PIXELS), composed)
                             composed = nothing
                     settled = np.int64(OTHER)
@@ -370,13 +249,13 @@ def replay_drawn(s_at, prop_at, log_at, logged, until, screen_at):
                     if row < height and not s[S_VBLANK]:
                         if s[S_DIRTY]:
                             refresh(s_at)
-                        composed = join(composed, within(h_from, h, layers(s_at)))
+                        composed = join_words(composed, within(h_from, h, layer_words(s_at)))
                     h_from = h
         if last and seen > h_from:
             if row < height and not s[S_VBLANK]:
                 if s[S_DIRTY]:
                     refresh(s_at)
-                composed = join(composed, within(h_from, seen, layers(s_at)))
+                composed = join_words(composed, within(h_from, seen, layer_words(s_at)))
             h_from = seen
         if painted < h_from and (last or drawn == end or (FLUSHES >> reg) & 1):
             if row < height:

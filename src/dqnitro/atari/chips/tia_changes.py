@@ -1,5 +1,5 @@
 # ruff: noqa: F403, F405
-"""Which entries of the TIA's log change something, for one console alone.
+"""Which entries of the TIA's log change something.
 
 Most stores repeat what their register holds already. Tables say what a register holds and what shows it; the registers
 that are not so simple at the moment (`irregular`) are kept as bits.
@@ -12,13 +12,18 @@ import numpy as np
 from ..jit.target import as_log, as_state, inlined
 from .layout import *
 from .tia_masks import REVERSED
+from .tia_motion import MOTION, wrap
 from .tia_registers import *
 from .tia_scanline import BL, M0, M1, P0, P1, PF
-from .tia_store import DELAY, PF_DELAY
+from .tia_store import DELAY, PF_DELAY, same
 
 # Registers that hold what was stored: the number of the state that has it, and its bits there.
 HOLDS = np.full(64, S_DEAD, np.int64)
 HELD = np.zeros(64, np.int64)
+# Strobes act whatever was there before: each is said to store a bit that its number, 0 or 1, never has.
+STROBES = (RESP0, RESP1, RESM0, RESM1, RESBL, HMOVE, HMCLR, CXCLR)
+STROBE = 2
+HELD[list(STROBES)] = STROBE
 for _reg, _at, _held in (
     (VBLANK, S_VBLANK, VBLANK_ON), (NUSIZ0, S_NUSIZ0, 0xFF), (NUSIZ1, S_NUSIZ1, 0xFF), (COLUP0, S_COLUP0, COLOUR),
     (COLUP1, S_COLUP1, COLOUR), (COLUPF, S_COLUPF, COLOUR), (COLUBK, S_COLUBK, COLOUR), (CTRLPF, S_CTRLPF, 0xFF),
@@ -39,12 +44,11 @@ def _stored() -> np.ndarray:
         stored[reg] = values & HELD[reg]
     stored[PF0], stored[PF1], stored[PF2] = values >> 4, REVERSED << 4, values << 12
     stored[HMP0 : HMBL + 1] = values >> 4
+    stored[list(STROBES)] = STROBE
     return stored.reshape(-1)
 
 
 STORED = _stored()
-# Strobes act whatever was there before.
-STROBES = sum(1 << reg for reg in range(CXCLR + 1) if int(HELD[reg]) == 0)
 # Objects that show what a register holds; a store is invisible while none of them is there. ALWAYS: not so simple.
 ALWAYS = 64
 SHOWN_BY = np.full(64, ALWAYS, np.int64)
@@ -90,7 +94,7 @@ def odd_graphics(s_at):
 def irregular(s_at):
     """Registers, a bit each, of which a store acts even if it repeats what they hold."""
     s = as_state(s_at)
-    odd = STROBES | odd_graphics(s_at)
+    odd = odd_graphics(s_at)
     if s[S_SUPPRESS0] | s[S_ARK_LOOK] | s[S_ARK]:
         odd |= 1 << NUSIZ0
     if s[S_SUPPRESS1]:
@@ -128,3 +132,51 @@ def next_change(s_at, log_at, i, logged, odd):
         entry = following
         i += 1
     return i
+
+
+@inlined
+def moving(s_at, x):
+    """The objects that HMOVE in this cycle of the line moves."""
+    s = as_state(s_at)
+    moved = 0
+    if MOTION[16 * x + s[S_HM_P0]]:
+        moved |= P0
+    if MOTION[16 * x + s[S_HM_P1]]:
+        moved |= P1
+    if MOTION[16 * x + s[S_HM_M0]]:
+        moved |= M0
+    if MOTION[16 * x + s[S_HM_M1]]:
+        moved |= M1
+    if MOTION[16 * x + s[S_HM_BL]]:
+        moved |= BL
+    if s[S_SUPPRESS0] | s[S_SUPPRESS1] | s[S_ARK_LOOK] | s[S_ARK]:
+        moved |= P0 | P1 | M0
+    return moved
+
+
+@inlined
+def move(s_at, cycle, x, moved):
+    """HMOVE, but for the pixels that it blanks."""
+    s = as_state(s_at)
+    if moved:
+        for k in range(5):
+            s[S_POS_P0 + k] = wrap(s[S_POS_P0 + k] + MOTION[16 * x + s[S_HM_P0 + k]])
+        s[S_SUPPRESS0] = s[S_SUPPRESS1] = s[S_ARK_LOOK] = s[S_ARK] = 0
+        s[S_DIRTY] |= moved & s[S_PRESENT]
+    s[S_HMOVE_CLOCK] = 3 * cycle
+
+
+@inlined
+def shows_now(s_at, reg, value, x, moved, draw):
+    """Whether the picture, or only the collisions where it is not drawn, is another from this store on.
+
+    Of HMOVE: `x`, the cycle of the line, and `moved`, the objects that it moves.
+    """
+    s = as_state(s_at)
+    present = s[S_PRESENT] | ALWAYS
+    if reg == HMOVE:
+        return moved & present != 0 or x == LAST_CYCLE or x == 0  # then it blanks the line that follows
+    if reg == GRP0 or reg == GRP1:
+        return not same(s_at, reg, value)
+    by = SHOWN_BY[reg] if draw else HIT_BY[reg]
+    return by & present != 0

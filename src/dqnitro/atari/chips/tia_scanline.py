@@ -196,7 +196,7 @@ def clear_pixels(screen_at, buffer, y, h0, h1):
 
 
 @inlined
-def layers(s_at):
+def layer_words(s_at):
     """The pixels that get the playfield's colour, player 0's and player 1's, three words each, all disjoint.
 
     Players before playfield, or the other way round, or score mode.
@@ -238,6 +238,21 @@ def paint_layers(s_at, screen_at, buffer, y, h0, h1, f0, f1, f2, a0, a1, a2, b0,
     )  # fmt: skip
 
 
+@inlined
+def repeat_row(screen_at, buffer, y):
+    """The row above once more: ten words are read before one is written, because on a GPU no load passes a store."""
+    screen = as_screen(screen_at)
+    for k in range(0, WORDS, 10):
+        a, b, c = screen[buffer, y - 1, k], screen[buffer, y - 1, k + 1], screen[buffer, y - 1, k + 2]
+        d, e, f = screen[buffer, y - 1, k + 3], screen[buffer, y - 1, k + 4], screen[buffer, y - 1, k + 5]
+        g, h, i = screen[buffer, y - 1, k + 6], screen[buffer, y - 1, k + 7], screen[buffer, y - 1, k + 8]
+        j = screen[buffer, y - 1, k + 9]
+        screen[buffer, y, k], screen[buffer, y, k + 1], screen[buffer, y, k + 2] = a, b, c
+        screen[buffer, y, k + 3], screen[buffer, y, k + 4], screen[buffer, y, k + 5] = d, e, f
+        screen[buffer, y, k + 6], screen[buffer, y, k + 7], screen[buffer, y, k + 8] = g, h, i
+        screen[buffer, y, k + 9] = j
+
+
 @compiled
 def evaluate(s_at, screen_at, h0, h1, need, paint):
     """Latches in `need`, and pixels if `paint`, of the pixels h0..h1-1 of the current row."""
@@ -251,13 +266,11 @@ def evaluate(s_at, screen_at, h0, h1, need, paint):
     if paint:
         buffer, y = s[S_BUFFER], s[S_ROW]
         if s[S_SETTLED] and h0 == 0 and h1 == PIXELS and not blank:
-            screen = as_screen(screen_at)
-            for k in range(WORDS):
-                screen[buffer, y, k] = screen[buffer, y - 1, k]
+            repeat_row(screen_at, buffer, y)
             return
         if s[S_VBLANK]:
             clear_pixels(screen_at, buffer, y, h0, h1)
         else:
-            paint_layers(s_at, screen_at, buffer, y, h0, h1, *layers(s_at))
+            paint_layers(s_at, screen_at, buffer, y, h0, h1, *layer_words(s_at))
         if blank:
             clear_pixels(screen_at, buffer, y, h0, min(8, h1))

@@ -17,10 +17,6 @@ DELAY = np.zeros(64, np.int64)
 DELAY[[VBLANK, REFP0, REFP1, GRP0, GRP1]] = 1
 DELAY[[NUSIZ0, NUSIZ1, RESM0, RESM1]] = 8
 PF_DELAY = np.array([4, 5, 2, 3], np.int64)
-# What a store changes at once: 0 nothing visible, 1 the picture and the collisions, 2 colours only.
-SHOWS = np.ones(64, np.int64)
-SHOWS[[HMP0, HMP1, HMM0, HMM1, HMBL, HMCLR]] = 0
-SHOWS[[COLUP0, COLUP1, COLUPF, COLUBK]] = 2
 # The "cosmic ark" bug: a store into HMM0 while HMOVE counts keeps missile 0 moving, by these steps, line after line.
 ARK_STEPS = np.array([18, 33, 0, 17], np.int64)
 
@@ -307,10 +303,3 @@ def takes_effect(s_at, reg, cycle):
     ):
         t += 11
     return t
-
-
-@inlined
-def must_close(s_at, reg, value, draw):
-    """Does this store change the picture from here on?"""
-    shows = SHOWS[reg]
-    return (shows == 1 or (shows == 2 and draw)) and not same(s_at, reg, value)

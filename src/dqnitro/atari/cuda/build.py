@@ -28,6 +28,7 @@ from typing import Any
 
 from ..games.roms import Rom
 from ..jit import code_cache
+from ..jit.compile_early import cache_folder
 from ..jit.dependencies import closure
 from ..jit.parallel_compile import locked
 from .link import INSTALL, NEEDS_NUMBA_CUDA, CudaUnavailable, all_assembled, assembled, bindings, link
@@ -128,11 +129,6 @@ def compile_units(capability: tuple[int, int]) -> dict[str, str]:
         return dict(target.UNITS)
 
 
-def _cache_folder() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("DQNITRO_CACHE") or Path(root) / "dqnitro")
-
-
 def _sources() -> list[Path]:
     """The files that the CUDA program is made of: the kernels and all that they import from this package."""
     here = Path(__file__).parent
@@ -151,7 +147,7 @@ class Store:
         for path in _sources():
             digest.update(path.read_bytes())
         self.stamp = digest.hexdigest()
-        self.folder = _cache_folder()
+        self.folder = cache_folder()
         self._base = f"console-sm{capability[0]}{capability[1]}-{self.stamp[:16]}"
 
     def load(self, name: str) -> bytes | None:
@@ -181,7 +177,7 @@ class Store:
         """One process at a time, where there is a folder."""
         with contextlib.suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder, lambda: None):
+        with locked(self.folder):
             yield
 
 
@@ -278,6 +274,11 @@ class Kernels:
             self._functions = {
                 k: _check(driver.cuModuleGetFunction(self._module, name.encode())) for k, name in entries.items()
             }
+
+    def prefer_shared(self, name: str, percent: int) -> None:
+        """How much of a processor's L1 memory shall be shared memory where this kernel runs; -1 leaves it to CUDA."""
+        what = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+        _check(self._driver.cuFuncSetAttribute(self._functions[name], what, percent))
 
     def launch(self, name: str, blocks: int, threads: int, *arguments: int | float) -> None:
         kinds = tuple(ctypes.c_double if isinstance(a, float) else ctypes.c_int64 for a in arguments)

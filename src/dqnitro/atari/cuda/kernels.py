@@ -67,13 +67,13 @@ MT_BYTES, RULES_BYTES = 4 * MT_SIZE, 4 * G_SIZE
 
 @cuda.jit(device=True)
 def console_at(at, m):
-    """The arrays of console m. State, log and RAM lie in groups of 32 (`cuda/target.py`)."""
+    """The arrays of console m. State and RAM lie in groups of 32 (`cuda/target.py`)."""
     group, lane = m // LANES, m % LANES
     screen = as_screen(at[A_SCREEN] + 8 * m * SCREENS * ROWS * WORDS)
     return ConsoleArrays(
         as_state(at[A_STATE] + 4 * (group * STATE_ROWS * LANES + lane)),
         as_ram(at[A_RAM] + group * 256 * LANES + lane),
-        as_log(at[A_LOG] + 8 * (group * LOG_SIZE * LANES + lane)),
+        as_log(at[A_LOG] + 8 * m * LOG_PITCH),
         screen,
         screen[2],
         as_int32(at[A_RULES] + m * RULES_BYTES),

@@ -28,8 +28,9 @@ from ..chips.layout import S_LATCH
 from ..games import roms
 from ..vec import AtariVec
 from . import build
+from .placement import TOGETHER_FROM, registers_of
 from .program import key
-from .vec import KEPT, TOGETHER_FROM, CudaVec
+from .vec import KEPT, CudaVec
 
 GAMES = "pong beam_rider montezuma_revenge space_invaders"
 SIZES = "256 1024 8192 32768"
@@ -54,7 +55,7 @@ class Way(NamedTuple):
 
     @property
     def chosen_registers(self) -> int:
-        return self.registers or (build.MANY_REGISTERS if self.together else build.FEW_REGISTERS)
+        return self.registers or registers_of(self.per_warp)
 
 
 def way(text: str) -> Way:

@@ -17,6 +17,7 @@ from typing import Any
 
 NAME = "narrow32"  # what the rewritten function calls
 CASTS = ("uint8", "uint32", "uint64", "uintp")  # these choose a type on purpose
+MASKS = "_words"  # how the name of a function ends that returns masks of pixels, which stay wide
 
 
 def _narrow(value: ast.expr) -> ast.expr:
@@ -33,8 +34,11 @@ def _kept(value: ast.expr) -> ast.expr:
         return ast.Tuple([_kept(v) for v in value.elts], value.ctx)
     if isinstance(value, ast.IfExp):
         return _narrow(value)
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "int64":
+        return _narrow(value)
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and not value.func.id.startswith("as_"):
-        return value if value.func.id in (NAME, *CASTS) else _narrow(value)
+        stays = value.func.id in (NAME, *CASTS) or value.func.id.endswith(MASKS)
+        return value if stays else _narrow(value)
     return _narrow(value) if _is_number(value) else value
 
 

@@ -1,14 +1,14 @@
 """The console's functions for CUDA: the same decorators and accessors as `jit/target.py`, for one GPU thread per
 console.
 
-Consoles lie in groups of 32, one warp. Within a group the k-th numbers of all consoles lie side by side (``state``,
-``log`` and, byte by byte, ``ram``), so a warp that reads the same register of its consoles reads one piece of memory.
-An address is that of the console's first number; the accessors know the stride.
+Consoles lie in groups of 32, one warp. Within a group the k-th numbers of all consoles lie side by side (``state`` and,
+byte by byte, ``ram``), so a warp that reads the same register of its consoles reads one piece of memory. An address is
+that of the console's first number; the accessors know the stride. The ``log`` of each console lies alone: consoles of a
+warp are at different places of theirs, and the next entry of each shall be near.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from numba import cuda
@@ -19,12 +19,16 @@ from numba.cuda.extending import intrinsic
 from ..chips.layout import ROWS, S_MASK_P0, S_SIZE, WORDS
 from .rewrite_branches import as_trees
 from .rewrite_int32 import as_narrow
+from .rewrite_ptx import global_memory
 
 LANES = 32  # consoles in a group
 WORDS_OF_MASKS = 18  # three for each of six objects: their upper halves follow the state
 STATE_ROWS = S_SIZE + WORDS_OF_MASKS
 # Modules whose numbers have 32 bits here, as a GPU's registers have. The others run once a frame, or work on masks.
-NARROW = {"cpu_fast", "cpu_warp", "tia", "tia_motion", "tia_store", "cpu_reference", "bus", "cartridge", "observation"}
+NARROW = {
+    "cpu_fast", "cpu_warp", "tia", "tia_apart", "tia_changes", "tia_motion", "tia_store", "cpu_reference", "bus",
+    "cartridge", "observation",
+}  # fmt: skip
 
 
 def _rewritten(function: Any) -> Any:
@@ -56,9 +60,7 @@ CAPABILITY = (9, 0)  # of the GPU to compile for; `cuda/build.py` sets it before
 
 def _ptx(function: Any, signature: Any, **options: Any) -> str:
     text, _ = cuda.compile(function, signature, cc=CAPABILITY, output="ptx", **options)
-    # Numba puts every table into constant memory, which is small, and slow when threads read different addresses.
-    text = re.sub(r"^\.const ", ".global ", text, flags=re.MULTILINE)
-    return text.replace("cvta.const", "cvta.global").replace("ld.const", "ld.global")
+    return global_memory(text)
 
 
 def unit(function: Any) -> Any:
@@ -184,7 +186,7 @@ UPPER = S_SIZE - S_MASK_P0
 address = intrinsic(_address_typed)
 as_table = intrinsic(_table_typed)
 as_state = _array(types.int32, (1024,), (4 * LANES,), "A")
-as_log = _array(types.int64, (1024,), (8 * LANES,), "A")
+as_log = _array(types.int64, (1024,), (8,), "C")
 as_ram = _array(types.uint8, (256,), (LANES,), "A")
 as_bytes = _array(types.uint8, (65536,), (1,), "C")
 as_words = _array(types.uint32, (65536,), (4,), "C")

@@ -28,22 +28,16 @@ from ..vector.arrays import Shared
 from ..vector.joystick import STICK, from_stick
 from ..vector.memory import make_shared
 from ..vector.options import VecOptions, chosen_of, seeds_of
-from .build import FEW_REGISTERS as FEW
-from .build import MANY_REGISTERS as MANY
 from .build import check_memory, kernels, require
 from .link import CudaUnavailable
 from .microcode import microcode
 from .observation import MOST_TAPS
+from .placement import LANES, PLACEMENT, TOGETHER_FROM, Placement, registers_of, sharing
 from .start_phases import T_SIZE, before_a_start
 from .state_check import check_shapes, check_values
 
-LANES = 32
 WORDS_OF_MASKS = 18  # see cuda/target.py
-WARPS_PER_PROCESSOR = 8  # of consoles that are alone in their warp, or nearly
-WARPS_ALONE = 16  # that a processor can run at a time, with the registers of a thread that few consoles get
-WARPS_TOGETHER = 4  # in a block, where warps are full
 SHOW_THREADS = 256
-TOGETHER_FROM = 4  # consoles in a warp, from which `cpu_warp` is the quicker loop
 # The order of `A_...` in kernels.py, which only a machine with numba-cuda can import.
 ARRAYS = (
     "state", "ram", "log", "screen", "rules", "rng_actions", "rng_machine", "rng_noops", "episode",
@@ -88,18 +82,6 @@ def starts_of(away: np.ndarray) -> np.ndarray:
     return np.where(waits[:, None], before_a_start(len(away)), 0)
 
 
-def per_warp(consoles: int, processors: int, translated: bool) -> int:
-    """How many consoles share a warp.
-
-    Consoles that are alone in theirs wait for nobody: as long as all of these warps run at the same time. Translated
-    games are then best in full warps, which share the work of the TIA; interpreted ones in as few lanes as it takes.
-    """
-    if translated:
-        return 1 if consoles <= processors * WARPS_ALONE else LANES
-    wanted = -(-consoles // (processors * WARPS_PER_PROCESSOR))
-    return min(LANES, 1 << (wanted - 1).bit_length())
-
-
 def _numpy_type(tensor: Any) -> np.dtype[Any]:
     """The type of a tensor's numbers, without looking at them."""
     return tensor.new_empty(0, device="cpu").numpy().dtype
@@ -111,7 +93,7 @@ class CudaVec(VectorEnv):
     `resets_aside`: a console whose game is over does not begin the next one in a single step, while all others wait,
     but frame by frame in the steps that follow (see `start_in_steps`); `away` says which do. `machines_per_warp`: how
     many share 32 lanes; `registers`: of a thread; 0 chooses both. `translated`: the game runs as a program of its own
-    (`cuda/program.py`) instead of being interpreted.
+    (`cuda/program.py`) instead of being interpreted. `placement`: how the consoles lie on the GPU.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
@@ -126,8 +108,10 @@ class CudaVec(VectorEnv):
         machines_per_warp: int = 0,
         registers: int = 0,
         translated: bool = SETTING != OFF,
+        placement: Placement | None = None,
         **options: Any,
     ) -> None:
+        self._placement = placement or PLACEMENT
         chosen = VecOptions(**options)
         chosen.check(num_envs)
         self.autoreset_mode = AutoresetMode(chosen.autoreset_mode)
@@ -152,6 +136,7 @@ class CudaVec(VectorEnv):
         self._allocate(rom.height, chosen.obs_shape, chosen.channels)
         processors = torch.cuda.get_device_properties(self._index).multi_processor_count
         self._load_kernels(rom if translated else None, machines_per_warp, registers, processors)
+        self._kernels.prefer_shared("step_kernel", self._placement.shared_percent)
         self._put_shared(shared, self.machines_per_warp >= TOGETHER_FROM)
         self._tensors["strengths"].fill_(1.0)
         self._at = torch.tensor(
@@ -161,10 +146,12 @@ class CudaVec(VectorEnv):
     def _load_kernels(self, rom: Rom | None, machines_per_warp: int, registers: int, processors: int) -> None:
         """The kernels, with the game's translated program if a ROM is given; if that cannot be had, interpreted."""
         self.translated = rom is not None
-        self.machines_per_warp = machines_per_warp or per_warp(self.num_envs, processors, self.translated)
-        together = self.machines_per_warp >= TOGETHER_FROM
+        share, few_or_many = sharing(self.num_envs, processors, self.translated)
+        if machines_per_warp:
+            share, few_or_many = machines_per_warp, registers_of(machines_per_warp)
+        self.machines_per_warp = share
         try:
-            self._kernels = kernels(self._index, registers or (MANY if together else FEW), rom, together)
+            self._kernels = kernels(self._index, registers or few_or_many, rom, share >= TOGETHER_FROM)
         except CudaUnavailable:
             raise
         except Exception as error:
@@ -196,7 +183,7 @@ class CudaVec(VectorEnv):
         sizes: dict[str, tuple[tuple[int, ...], Any]] = {
             "state": ((groups, layout.S_SIZE + WORDS_OF_MASKS, LANES), i32),
             "ram": ((groups, 256, LANES), u8),
-            "log": ((groups, layout.LOG_SIZE, LANES), i64),
+            "log": ((n, layout.LOG_PITCH), i64),
             "screen": ((n, 3, layout.ROWS, layout.WORDS), i64),
             "rules": ((n, table_language.G_SIZE), i32),
             "rng_actions": ((n, MT_SIZE), i32),
@@ -255,17 +242,11 @@ class CudaVec(VectorEnv):
     def _play(self) -> None:
         """Every console carries out its command."""
         n, k = self.num_envs, self.machines_per_warp
-        blocks, threads = self._grid(n, k)
+        blocks, threads = self._placement.grid(n, k)
         self._kernels.launch(
             "step_kernel", blocks, threads, self._at.data_ptr(), n, k, self._sticky, int(self.resets_aside)
         )
         self.launch_show()
-
-    def _grid(self, n: int, per_warp: int) -> tuple[int, int]:
-        """Blocks of as many warps as fit a processor: the others stay free for other work on the GPU."""
-        warps = -(-n // per_warp)
-        together = min(WARPS_TOGETHER if per_warp == LANES else WARPS_PER_PROCESSOR, warps)
-        return -(-warps // together), LANES * together
 
     def restart(self, which: Any) -> None:
         """With `resets_aside`: these consoles (bool, num_envs) leave their game and start the next one in steps."""

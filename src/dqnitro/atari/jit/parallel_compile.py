@@ -7,13 +7,15 @@ compile is compiled where it is needed, as if there were no helpers. A lock keep
 work: it waits, and finds the cache full.
 
 While it compiles, a line on a terminal counts the parts and the seconds; a program with a display of its own sets
-`show` to get that line, and finds in `spent_s` how long it took.
+`show` to get that line, and finds in `spans` when it waited for the compiler.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO, Any
 
 # The most expensive first, so that the last to finish are small.
 PARTS = ("program", "step", "replay_unit", "one_frame_unit", "decode", "console")
@@ -33,8 +36,10 @@ PROGRAM = (
 )  # they share the bus: one part, which compiles it once
 ASK_TO_STOP_S = 5.0
 LOOK_S = 0.5  # between two drawings of the progress
+WAIT_S = 0.1  # between two looks at another process's lock
 show: Callable[[str], None] | None = None
-spent_s = 0.0
+spans: list[tuple[float, float]] = []
+early: subprocess.Popen[str] | None = None  # a process of this program that compiles ahead (`compile_early`)
 
 
 def usable_cores() -> int:
@@ -43,8 +48,12 @@ def usable_cores() -> int:
 
 
 @contextlib.contextmanager
-def locked(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
-    """Let one process at a time into the block. The operating system frees the lock of a process that dies."""
+def locked(
+    folder: Path, on_wait: Callable[[], None] = lambda: None, waiting: Callable[[], None] = lambda: None
+) -> Iterator[None]:
+    """Let one process at a time into the block. The operating system frees the lock of a process that dies. `on_wait`
+    is called once before a wait, `waiting` again and again meanwhile.
+    """
     try:
         import fcntl
     except ImportError:  # this system has no such locks: at worst two processes compile the same
@@ -60,23 +69,52 @@ def locked(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             on_wait()
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)
+            _wait_for(file, waiting)
         yield
+
+
+def _wait_for(file: IO[str], waiting: Callable[[], None]) -> None:
+    import fcntl
+
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            time.sleep(WAIT_S)
+        except OSError:  # a file system without locks
+            return
+        else:
+            return
+
+
+def can_start_python() -> bool:
+    """Whether `sys.executable` is Python: a frozen application would start itself."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
+
+
+def start_module(name: str, **options: Any) -> subprocess.Popen[str]:
+    """`python -m NAME` with this package on its path."""
+    root = str(Path(__file__).parents[3])
+    paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    return subprocess.Popen([sys.executable, "-m", name], text=True, env=environment, **options)
+
+
+def end_with_parent() -> None:
+    """In a process that `start_module` has started: do not outlive it, however it ends. Only Linux can do that."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 class Helper:
     """A process that compiles the parts that it is given."""
 
     def __init__(self) -> None:
-        root = str(Path(__file__).parents[3])
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in `end`
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "dqnitro.atari.compile_units"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-        )  # fmt: skip
+        self.process = start_module(
+            "dqnitro.atari.compile_units", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors
+        )
 
     def compile(self, part: str) -> float | None:
         """CPU seconds that the part took, or None if the helper failed."""
@@ -107,28 +145,31 @@ class Helper:
 def compile_together(folder: Path, missing: Callable[[], bool], say: Callable[[str], None]) -> dict[str, float]:
     """Compile all parts into the cache. Returns the CPU seconds of each part; parts whose helper failed are missing."""
 
-    def waiting() -> None:
-        say("dqnitro: another process is compiling the console; waiting for it ...")
+    began = time.perf_counter()
 
-    with locked(folder, waiting):
+    def on_wait() -> None:
+        if early is None:
+            say("dqnitro: another process is compiling the console; waiting for it ...")
+
+    def waiting() -> None:
+        _draw(f"compiling the console (half a minute or so): {time.perf_counter() - began:.0f} s")
+
+    with locked(folder, on_wait, waiting):
+        _draw("")
+        spans.append((began, time.perf_counter()))
         if not missing():
             return {}
         n = min(usable_cores(), len(PARTS))
         cores = f"{n} cores" if n > 1 else "one core"
         say(f"dqnitro: compiling the console, once: {len(PARTS)} parts on {cores} (about half a minute on two) ...")
-        if not sys.executable or getattr(sys, "frozen", False):  # a frozen application, which would start itself
+        if not can_start_python():
             return {}
         began = time.perf_counter()
         done = work(PARTS, n, say)
-        _add_time(time.perf_counter() - began)
+        spans.append((began, time.perf_counter()))
         if len(done) == len(PARTS):
             say(f"dqnitro: compiled the console in {time.perf_counter() - began:.0f} s")
         return done
-
-
-def _add_time(seconds: float) -> None:
-    global spent_s
-    spent_s += seconds
 
 
 def _draw(text: str) -> None:

@@ -7,7 +7,7 @@ from ..chips.cpu_predecode import SLOW
 from ..chips.layout import *
 from ..chips.memory_map import A12, A13, BANK_OFFSET, BANK_SIZE, E0_FIXED, SLICE_OFFSET
 from .discover import Code, Instruction
-from .writer import LIKELY, ON_CPU, Layout, Writer
+from .writer import LIKELY, LOG_ENTRY, ON_CPU, Layout, Writer
 
 
 class ControlFlow:
@@ -29,7 +29,7 @@ class ControlFlow:
     def logged(self) -> str:
         w = self.w
         now, first = (w.value(f"ptrtoint ptr {p} to i64") for p in (w.get("log"), "%writes"))
-        return w.value(f"lshr i64 {w.value(f'sub i64 {now}, {first}')}, {self.layout.log.bit_length() - 1}")
+        return w.value(f"lshr i64 {w.value(f'sub i64 {now}, {first}')}, {LOG_ENTRY.bit_length() - 1}")
 
     def spend(self, cycles: str | int) -> None:
         self.w.set("t", self.w.binary("add", self.w.get("t"), cycles))

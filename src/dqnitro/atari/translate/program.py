@@ -195,7 +195,7 @@ def _made(rom: Rom, path: Path | None, child: bool) -> Program:
     """Make a program and keep it; of processes that play the same game, one does it and the others wait for it."""
     if path is None:
         return Program(*make(rom))
-    with locked(path.parent, lambda: None):
+    with locked(path.parent):
         program = _load(path)
         if program is None:
             content = made_by_child(rom) if child else packed(*make(rom))

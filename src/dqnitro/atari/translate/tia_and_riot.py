@@ -9,6 +9,7 @@ from ..chips.tia import LOGGED
 from ..chips.tia_registers import CXBLPF, CXPPMM, INPT0, INPT4, INPT5, READ_LINES, VBLANK, VSYNC_ON, WRITE_LINES, WSYNC
 from .arithmetic import Arithmetic
 from .discover import SET_TIMER, SET_VSYNC, Instruction
+from .writer import LOG_ENTRY
 
 # Registers whose writes go to the log, as bits.
 LOG_MASK = sum(1 << reg for reg in range(64) if LOGGED[reg] and reg > WSYNC)
@@ -49,8 +50,8 @@ class TiaAndRiot(Arithmetic):
 
     def move_log(self, by: str | int) -> None:
         """Entries were written: none or one."""
-        w, step = self.w, self.layout.log
-        offset = step * by if isinstance(by, int) else w.value(f"mul i64 {by}, {step}")
+        w = self.w
+        offset = LOG_ENTRY * by if isinstance(by, int) else w.value(f"mul i64 {by}, {LOG_ENTRY}")
         w.set("log", w.value(f"getelementptr i8, ptr {w.get('log')}, i64 {offset}"))
 
     def store_ram_or_tia(self, address: str, in_ram: str, value: str, cycles: int) -> None:

@@ -20,7 +20,7 @@ from .discover import Instruction
 from .functions import DECIMAL, port_function
 from .handlers import CONDITIONS, ENDS, HANDLER_NAMES, STORES, TIMER
 from .loads_and_stores import LoadsAndStores
-from .writer import LIKELY, METADATA, UNLIKELY
+from .writer import LIKELY, LOG_ENTRY, METADATA, UNLIKELY
 
 # Slots that are numbers of the state as they are.
 REGISTERS = {"a": S_A, "x": S_X, "y": S_Y, "sp": S_SP, "nz": S_NZ, "c": S_C, "left": S_LEFT, "pc": S_PC}
@@ -64,14 +64,14 @@ class Translator(LoadsAndStores, BranchesAndStack):
         self.arguments()
         w.emit(f"%origin = add i64 {w.state(S_ORIGIN)}, 0")
         w.emit(f"%limit = add i32 {w.state32(S_LIMIT)}, 0")
-        w.emit(f"%last = getelementptr i8, ptr %writes, i64 {self.layout.log * LOG_SIZE}")
+        w.emit(f"%last = getelementptr i8, ptr %writes, i64 {LOG_ENTRY * LOG_SIZE}")
         for slot, index in REGISTERS.items():
             w.set(slot, w.state32(index))
         for index, slot in self.layout.kept.items():
             w.set(slot, w.value(f"load i32, ptr {w.at('%s', self.layout.state * index)}"))
         cycles = w.value(f"sub i64 {w.state(S_CYCLES)}, %origin")
         w.set("t", w.value(f"trunc i64 {cycles} to i32"))
-        offset = w.value(f"mul i64 {w.state(S_LOGGED)}, {self.layout.log}")
+        offset = w.value(f"mul i64 {w.state(S_LOGGED)}, {LOG_ENTRY}")
         w.set("log", w.value(f"getelementptr i8, ptr %writes, i64 {offset}"))
         w.branch(w.test(w.get("pc"), A12), "inside", "step", LIKELY)
         w.place("inside")
@@ -139,7 +139,7 @@ class Translator(LoadsAndStores, BranchesAndStack):
         w.go("rest")
         w.place(on)
         if stores:
-            end = w.value(f"getelementptr i8, ptr {w.get('log')}, i64 {self.layout.log * stores}")
+            end = w.value(f"getelementptr i8, ptr {w.get('log')}, i64 {LOG_ENTRY * stores}")
             full, room = w.label("full"), w.label("room")
             w.branch(w.compare("ugt", end, "%last", "ptr"), full, room, UNLIKELY)
             w.place(full)

@@ -16,6 +16,7 @@ from ..chips.layout import S_D, S_TOUCH, S_V
 SLOTS = dict.fromkeys("a x y sp nz c t left pc place".split(), "i32") | {"log": "ptr"}
 # Branch weights: the metadata nodes of a module.
 LIKELY, UNLIKELY = ", !prof !0", ", !prof !1"
+LOG_ENTRY = 8  # bytes of an entry of the log
 METADATA = '!0 = !{!"branch_weights", i32 4000, i32 1}\n!1 = !{!"branch_weights", i32 1, i32 4000}\n'
 
 
@@ -26,14 +27,13 @@ class Layout:
     number: str = "i64"  # of the state
     state: int = 8
     ram: int = 1
-    log: int = 8
     kept: dict[int, str] = field(default_factory=dict)  # numbers of the state that have a slot of their own
 
 
-# A CPU's: each console has arrays of its own. A GPU's: the consoles of a group of 32 lie side by side
+# A CPU's: each console has arrays of its own. A GPU's: the state and RAM of 32 consoles lie side by side
 # (`cuda/target.py`), and numbers that are used often stay in registers, because its memory is far away.
 ON_CPU = Layout()
-ON_CUDA = Layout("i32", 4 * 32, 32, 8 * 32, {S_V: "v", S_D: "d", S_TOUCH: "touch"})
+ON_CUDA = Layout("i32", 4 * 32, 32, {S_V: "v", S_D: "d", S_TOUCH: "touch"})
 
 
 class Writer:

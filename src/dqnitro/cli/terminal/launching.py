@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dqnitro.cli.terminal.flags import Parser, note
+from dqnitro.process_setup import SHARED_GPU
 from dqnitro.seeds.launcher import Team
 from dqnitro.storage.home import Home
 
@@ -86,6 +87,7 @@ class Place:
         # Every process has torch's compiler, which would start one worker per core.
         environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
         if self.cluster is None:
+            environment |= {SHARED_GPU: "1"} if at_once > 1 else {}
             return Team(lambda i: jobs[i].command(), list(jobs), at_once, lambda i: jobs[i].log, environment)
         from dqnitro.cluster.nodes import alive, check_nodes, check_work, fits, shared_out
         from dqnitro.cluster.team import Order, RayTeam, order_of

@@ -7,9 +7,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import pathlib
+import queue
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dqnitro.cli.terminal.flags import config_changes, note
@@ -40,15 +41,17 @@ def check_resume(args: argparse.Namespace) -> None:
 
 
 def afterwards(
-    result: Any, eval_games: int, film: bool, quiet: bool = False, always: bool = False, envs: str = ""
-) -> dict[str, Any]:
+    result: Any, eval_games: int, film: bool, quiet: bool = False, always: bool = False, envs: str = "",
+    mark: Callable[[str], None] = lambda name: None,
+) -> dict[str, Any]:  # fmt: skip
     """If solved, or `always`, the score over fresh games, played by the environment backend `envs`; after any run that
-    ended properly, meanwhile a video of one game.
+    ended properly a video: of the first of those games while they are played, or of a game of its own.
     """
     from dqnitro import protocol
     from dqnitro.cli.terminal.progress import Progress
+    from dqnitro.envs import atari_game
     from dqnitro.play import score
-    from dqnitro.scoring import EPSILON
+    from dqnitro.scoring import EPSILON, ignore
     from dqnitro.store.run_folder import RunFolder
 
     facts: dict[str, Any] = {}
@@ -58,18 +61,22 @@ def afterwards(
     if games:
         done = "solved in" if result.ended == "solved" else "trained for"
         note(f"{done} {duration(result.wall_s)}; playing {games} fresh games")
+    follows = bool(games) and atari_game(result.config.env_id) is not None
     with contextlib.ExitStack() as stack:
-        filming = stack.enter_context(Filming(run_dir)) if film else None
+        filming = stack.enter_context(Filming(run_dir, follows)) if film else None
         stack.enter_context(quick_turns())
         if games:
+            told = filming.on_action if filming is not None and follows else ignore
             with Progress("fresh games", games, quiet=quiet) as progress:
-                scored = score(run_dir, games, backend=envs, trust=True, on_game=progress)
+                scored = score(run_dir, games, backend=envs, trust=True, on_game=progress, on_action=told)
+            mark("fresh games")
             rules = protocol.of(result.config, "fresh games", games, EPSILON, envs)
             facts["evaluation"] = scored._asdict() | {"protocol": rules.to_dict()}
         if filming is not None:
             with Progress("video of a game", quiet=quiet):
                 filming.wait()
             facts |= filming.facts()
+            mark("video")
     RunFolder(run_dir).add_to_summary(facts)
     return facts
 
@@ -86,10 +93,13 @@ def quick_turns() -> Iterator[None]:
 
 
 class Filming:
-    """A video of one game, recorded in a thread; leaving the block early gives it up."""
+    """A video of one game, recorded in a thread; leaving the block early gives it up. If it `follows` a game, it shows
+    the one whose actions it is told.
+    """
 
-    def __init__(self, run_dir: pathlib.Path) -> None:
-        self._run_dir, self.path = run_dir, run_dir / "game.mp4"
+    def __init__(self, run_dir: pathlib.Path, follows: bool = False) -> None:
+        self._run_dir, self.path, self._follows = run_dir, run_dir / "game.mp4", follows
+        self._actions: queue.SimpleQueue[int | None] = queue.SimpleQueue()
         self._given_up = threading.Event()
         self._thread = threading.Thread(target=self._film, name="film", daemon=True)
         self._played: Any = None
@@ -98,10 +108,14 @@ class Filming:
     def _film(self) -> None:
         from dqnitro.play import record
 
+        actions = iter(self._actions.get, None) if self._follows else None
         try:
-            self._played = record(self._run_dir, self.path, trust=True, stopped=self._given_up.is_set)
+            self._played = record(self._run_dir, self.path, trust=True, stopped=self._given_up.is_set, actions=actions)
         except Exception as e:  # optional: an environment may be unable to render
             self._error = e
+
+    def on_action(self, action: int) -> None:
+        self._actions.put(action)
 
     def wait(self) -> None:
         while self._thread.is_alive():
@@ -121,6 +135,7 @@ class Filming:
     def __exit__(self, *exc: object) -> None:
         if self._thread.is_alive():
             self._given_up.set()
+            self._actions.put(None)
             self._thread.join(2.0)
 
 

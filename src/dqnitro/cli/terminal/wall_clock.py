@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dqnitro.cli.terminal.wording import duration
@@ -57,13 +58,11 @@ def clock_text(seconds: Mapping[str, float], compiling_s: float) -> str:
 
 
 class Compiling:
-    """Counts the seconds in which Numba and torch compile in this process, and tells `say` what it is.
-
-    The kernels of `own-kernels` are not counted: Triton compiles them within the start-up.
-    """
+    """Counts the seconds in which something is compiled for this process, and tells `say` what it is."""
 
     def __init__(self) -> None:
-        self._depth, self._since, self._numba_s = 0, 0.0, 0.0  # a function is compiled within its caller
+        self._depth, self._since = 0, 0.0  # a function is compiled within its caller
+        self._spans: list[tuple[float, float]] = []  # of Numba
 
     def _start(self, function: str, say: Callable[[str], None]) -> None:
         self._depth += 1
@@ -74,7 +73,7 @@ class Compiling:
     def _end(self, say: Callable[[str], None]) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self._numba_s += time.perf_counter() - self._since
+            self._spans.append((self._since, time.perf_counter()))
             say("")
 
     @contextlib.contextmanager
@@ -83,30 +82,61 @@ class Compiling:
         from numba.core import event
 
         from dqnitro.atari.jit import parallel_compile
+        from dqnitro.learn.gpu import compile_ahead
 
-        counter = self
+        counter, voices = self, Voices(say)
+        numba_says = voices.voice()
 
         class Listener(event.Listener):
             def on_start(self, event: Any) -> None:
-                counter._start(event.data["dispatcher"].py_func.__name__, say)
+                counter._start(event.data["dispatcher"].py_func.__name__, numba_says)
 
             def on_end(self, event: Any) -> None:
-                counter._end(say)
+                counter._end(numba_says)
 
         listener = Listener()
         event.register("numba:compile", listener)
-        parallel_compile.show = say
+        parallel_compile.show, compile_ahead.show = voices.voice(), voices.voice()
         try:
             yield self
         finally:
             event.unregister("numba:compile", listener)
-            parallel_compile.show = None
+            parallel_compile.show = compile_ahead.show = None
 
     @property
     def seconds(self) -> float:
+        """What is compiled at the same time counts once."""
         from dqnitro.atari.jit import parallel_compile
+        from dqnitro.learn.gpu import compile_ahead
 
-        return self._numba_s + parallel_compile.spent_s + torch_compile_s()
+        return covered([*self._spans, *parallel_compile.spans, *compile_ahead.spans]) + torch_compile_s()
+
+
+class Voices:
+    """Several that report at the same time, in one line: each with the last thing it said."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said: list[str] = []
+
+    def voice(self) -> Callable[[str], None]:
+        place = len(self._said)
+        self._said.append("")
+
+        def say(text: str) -> None:
+            self._said[place] = text
+            self._say("; ".join(filter(None, self._said)))
+
+        return say
+
+
+def covered(spans: Iterable[tuple[float, float]]) -> float:
+    """The seconds that belong to at least one of these spans."""
+    total, until = 0.0, -math.inf
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, until))
+        until = max(until, end)
+    return total
 
 
 def torch_compile_s() -> float:

@@ -32,7 +32,16 @@ TWENTY = (*GAMES, "alien", "asteroids", "atlantis", "bowling", "demon_attack", "
 MACHINES = (256, 1024, 8192, 32768, 131072)
 BATCHES = (512, 2048)
 HOW = {"eager": (), "compiled": ("compile",), "own kernels": ("own-kernels",)}  # and the wrappers of it
-KINDS = tuple((double, how) for how in HOW for double in (False, True))
+# What else than values the last layers may predict, with dueling heads and three steps.
+HEADS: dict[str, dict[str, Any]] = {
+    "": {},
+    "51 atoms": {"categorical": True, "dueling": True, "n_step": 3},
+    "64 quantiles": {"quantiles": 64, "dueling": True, "n_step": 3},
+}
+KINDS = (
+    *((double, how, "") for how in HOW for double in (False, True)),
+    *((True, how, head) for head in HEADS if head for how in ("eager", "own kernels")),
+)
 STEPS_TOGETHER = 16  # vector steps of one call that is timed
 GEOMEAN = "geometric mean"
 COLUMNS = {
@@ -126,14 +135,15 @@ class NoGames:
         self.resetting = torch.zeros(config.n_envs, dtype=torch.int32, device=device)
 
 
-def learner_config(batch: int, double: bool, how: str) -> Config:
-    """The Nature network of 2015, one output layer and one-step returns, with `auto`'s ring."""
+def learner_config(batch: int, double: bool, how: str, head: str = "") -> Config:
+    """The Nature network of 2015, one output layer and one-step returns unless the head says so, with `auto`'s ring."""
     wrappers = ("no-grad", "fused-adam", "channels-last", "bfloat16", *HOW[how])
     base = Config(env_id="pong", runner="device", replay="frames").replace(**recipes.ON_GPU)
-    # The updates owed after one vector step are drawn together. Twelve rings of this size fit on most GPUs, and none
-    # into a cache.
+    # The updates owed after one vector step are drawn together. Twenty rings of this size fit on most GPUs, and
+    # none into a cache.
     base = base.replace(steps_per_update=base.n_envs / MOST_TOGETHER, replay_capacity=100_000)
-    return base.replace(batch_size=batch, double=double, dueling=False, n_step=1, wrappers=wrappers)
+    plain = base.replace(batch_size=batch, double=double, dueling=False, n_step=1, wrappers=wrappers)
+    return plain.replace(**HEADS[head])
 
 
 def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Rate:
@@ -168,8 +178,9 @@ def learner_rate(config: Config, device: torch.device, n_actions: int = 6) -> Ra
     return clocked(work, lambda: learned, device, [])
 
 
-def learner_name(batch: int, double: bool, how: str) -> str:
-    return f"learner, batch {batch}, {'double DQN' if double else 'DQN'}, {how}"
+def learner_name(batch: int, double: bool, how: str, head: str = "") -> str:
+    what = ", ".join(name for name in ("double DQN" if double else "DQN", head) if name)
+    return f"learner, batch {batch}, {what}, {how}"
 
 
 def bench_learner(
@@ -180,7 +191,7 @@ def bench_learner(
             for kind in KINDS:
                 name = learner_name(batch, *kind)
 
-                def rate(batch: int = batch, kind: tuple[bool, str] = kind) -> Rate:
+                def rate(batch: int = batch, kind: tuple[bool, str, str] = kind) -> Rate:
                     try:
                         return learner_rate(make(batch, *kind), torch.device(device()))
                     except torch.OutOfMemoryError:

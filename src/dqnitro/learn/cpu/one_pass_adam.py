@@ -20,6 +20,7 @@ from dqnitro.atari.jit.code_cache import kept
 from dqnitro.learn.cpu.bf16_shadow import Bf16Shadow, Bf16Shadows, flat_view
 from dqnitro.learn.cpu.patch_kernels import bf16_to_float, to_bf16
 from dqnitro.learn.cpu.side_thread import SideThread
+from dqnitro.process_setup import optimizers_without_compiler
 
 # Moments of weights that get no gradient any more shrink to denormal numbers, with which a CPU takes two to three times
 # as long; a third of all moments ended there. Below this number they become 0, which changes no weight.
@@ -90,6 +91,7 @@ class OnePassAdam(torch.optim.Adam):
     """
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, eps: float) -> None:
+        optimizers_without_compiler()
         super().__init__(parameters, lr=lr, eps=eps)
         self.scale = 1.0  # of the gradients, for the next step
         self.side_thread: SideThread | None = None  # steps the large parameters, which lie in its core's cache

@@ -20,6 +20,7 @@ from dqnitro.config import Config
 from dqnitro.dqn import Batch, VectorNetwork
 from dqnitro.learn.cpu import vector_kernels as kernels
 from dqnitro.learn.cpu.one_pass_adam import step_float32
+from dqnitro.process_setup import optimizers_without_compiler
 
 
 def flatten(network: nn.Module) -> nn.Module:
@@ -53,6 +54,7 @@ class FlatAdam(torch.optim.Adam):
     """`torch.optim.Adam` whose moments and counters are there from the start, each kind one after the other."""
 
     def __init__(self, parameters: Iterable[Tensor], lr: float, eps: float) -> None:
+        optimizers_without_compiler()
         super().__init__(parameters, lr=lr, eps=eps, foreach=True)
         (group,) = self.param_groups
         sizes = [p.numel() for p in group["params"]]

@@ -55,15 +55,15 @@ def by_position(weight: Tensor) -> Tensor:
 
 def _small(network: ConvNetwork) -> dict[str, Tensor]:
     """All parameters but the hidden layer's weights, by the names of their gradients. The streams' biases lie side by
-    side.
+    side, and so do their last layers.
     """
     layers: dict[str, Any] = {name: network.convolutions[i] for name, i in CONVOLUTIONS.items()}
     out = {name: layer.weight for name, layer in layers.items()}
     out |= {f"{name}_bias": layer.bias for name, layer in layers.items()}
     streams = network.head.streams
     out |= {f"hidden_bias{i}": s.hidden.bias for i, s in enumerate(streams)}
-    for i, s in enumerate(streams):
-        out |= {f"output{i}": s.output.weight, f"output_bias{i}": s.output.bias}
+    out |= {f"output{i}": s.output.weight for i, s in enumerate(streams)}
+    out |= {f"output_bias{i}": s.output.bias for i, s in enumerate(streams)}
     return out
 
 
@@ -89,8 +89,11 @@ class Masters:
             if name in CONVOLUTIONS:
                 self.master[place] = packed_order(name, torch.arange(place.start, place.stop).view(p.shape)).to(device)
             start = place.stop
-        self.rest = slice(self.at["third"].stop, n)
-        self.g_rest = torch.zeros((COPIES, n - self.rest.start), device=device)  # zero between updates
+        # Of a distributional head the last layers are large: they have a piece of their own, without copies.
+        self.outputs = slice(self.at["output0"].start, n)
+        wide = network.head.spec.atoms > 1
+        self.rest = slice(self.at["third"].stop, self.outputs.start if wide else n)
+        self.g_rest = torch.zeros((COPIES, self.rest.stop - self.rest.start), device=device)  # zero between updates
         unit = 0
         for s in streams:
             rows = slice(unit, unit + s.hidden.out_features)
@@ -124,12 +127,15 @@ class Masters:
         return self.g_rest[0, place.start - self.rest.start : place.stop - self.rest.start]
 
     def gradients(self, shares: dict[str, Tensor]) -> dict[str, Tensor]:
-        """All gradients in their parameters' shapes, given the convolutions' shares: for tests."""
+        """All gradients in their parameters' shapes, given those of which there are shares: for tests."""
         out = {}
         for name, p in _small(self.network).items():
             if name in shares:
                 flat = torch.empty(p.numel(), device=p.device)
                 flat[self.master[self.at[name]].long() - self.at[name].start] = shares[name].sum(0)
+            elif self.at[name].start >= self.rest.stop:
+                place = self.at[name]
+                flat = shares["outputs"].sum(0)[place.start - self.outputs.start : place.stop - self.outputs.start]
             else:
                 place = self.at[name]
                 flat = self.g_rest[:, place.start - self.rest.start : place.stop - self.rest.start].sum(0)

@@ -191,11 +191,15 @@ def first_weights(frames, rows, seen, g, shares, n_rows, ASM: tl.constexpr, BLOC
 
 @triton.jit
 def _adam(
-    p, m, v, at, ok, g, step, lr, eps, BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr
-):
-    """Adam on the parameters at these places; the new ones. LOG1, LOG2: logarithms of the betas to base 2."""
+    p, m, v, at, ok, g, step, lr, lr_end, per_update, eps,
+    BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr,
+):  # fmt: skip
+    """Adam on the parameters at these places; the new ones. LOG1, LOG2: logarithms of the betas to base 2. The rate is
+    that of `rate.Rate`.
+    """
     t = tl.load(step)
-    rate = lr / (1.0 - tl.exp2(t * LOG1))
+    rate = lr + (lr_end - lr) * tl.minimum((t - 1.0) * per_update, 1.0)
+    rate = rate / (1.0 - tl.exp2(t * LOG1))
     root = tl.sqrt(1.0 - tl.exp2(t * LOG2))
     first = BETA1 * tl.load(m + at, mask=ok, other=0.0) + (1.0 - BETA1) * g
     second = BETA2 * tl.load(v + at, mask=ok, other=0.0) + (1.0 - BETA2) * g * g
@@ -208,7 +212,7 @@ def _adam(
 
 @triton.jit
 def adam_hidden(
-    p, m, v, g, packed, step, lr, eps,
+    p, m, v, g, packed, step, lr, lr_end, per_update, eps,
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """Adam on the hidden layer, which also packs its weights again: some inputs of one unit. torch orders inputs by
@@ -218,30 +222,30 @@ def adam_hidden(
     ours = tl.program_id(0) * 3136 + s[:, None] * 64 + c[None, :]  # (position, channel)
     theirs = tl.program_id(0) * 3136 + c[:, None] * 49 + s[None, :]  # (channel, position)
     grad = tl.trans(tl.load(g + ours, mask=s[:, None] < 49, other=0.0)).to(tl.float32)
-    new = _adam(p, m, v, theirs, s[None, :] < 49, grad, step, lr, eps, BETA1, BETA2, LOG1, LOG2)
+    new = _adam(p, m, v, theirs, s[None, :] < 49, grad, step, lr, lr_end, per_update, eps, BETA1, BETA2, LOG1, LOG2)
     tl.store(packed + ours, tl.trans(new.to(packed.dtype.element_ty)), mask=s[:, None] < 49)
 
 
 @triton.jit
 def adam_small(
-    p, m, v, master, shares, packed, n, step, lr, eps,
+    p, m, v, master, shares, packed, n, step, lr, lr_end, per_update, eps,
     BETA1: tl.constexpr, BETA2: tl.constexpr, LOG1: tl.constexpr, LOG2: tl.constexpr,
-    SHARES: tl.constexpr, ZERO: tl.constexpr, BLOCK: tl.constexpr,
+    SHARES: tl.constexpr, ZERO: tl.constexpr, BLOCK: tl.constexpr, AT_ONCE: tl.constexpr,
 ):  # fmt: skip
-    """Adam on n packed weights, whose masters are found in a table. Gradients are the sums of SHARES shares,
-    which are zeroed for the next update where programs add to them.
+    """Adam on n packed weights, whose masters are found in a table. Gradients are the sums of SHARES shares, of which
+    AT_ONCE are loaded together; they are zeroed for the next update where programs add to them.
     """
-    i, s = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, 16)
+    i, s = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, AT_ONCE)
     ok = i < n
-    total = tl.zeros((16, BLOCK), tl.float32)
-    for start in range(0, SHARES, 16):
+    total = tl.zeros((AT_ONCE, BLOCK), tl.float32)
+    for start in range(0, SHARES, AT_ONCE):
         some = (start + s < SHARES)[:, None] & ok[None, :]
         here = shares + (start + s)[:, None] * n + i[None, :]
         total += tl.load(here, mask=some, other=0.0)
         if ZERO:
-            tl.store(here, tl.zeros((16, BLOCK), tl.float32), mask=some)
+            tl.store(here, tl.zeros((AT_ONCE, BLOCK), tl.float32), mask=some)
     at = tl.load(master + i, mask=ok, other=0)
-    new = _adam(p, m, v, at, ok, tl.sum(total, 0), step, lr, eps, BETA1, BETA2, LOG1, LOG2)
+    new = _adam(p, m, v, at, ok, tl.sum(total, 0), step, lr, lr_end, per_update, eps, BETA1, BETA2, LOG1, LOG2)
     tl.store(packed + i, new.to(packed.dtype.element_ty), mask=ok)
 
 

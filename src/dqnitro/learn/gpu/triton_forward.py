@@ -97,6 +97,15 @@ def _values(h, w_a, b_a, w_v, b_v, rows, ok, A: tl.constexpr, AP: tl.constexpr, 
 
 
 @triton.jit
+def soft_policy(q, real, temperature):
+    """temperature * log softmax(q / temperature) over actions (the last axis), and that policy; 0 where not `real`."""
+    z = tl.where(real, q / temperature, float("-inf"))
+    z = z - tl.max(z, 1)[:, None]
+    log = z - tl.log(tl.sum(tl.exp(z), 1))[:, None]
+    return tl.where(real, temperature * log, 0.0), tl.where(real, tl.exp(log), 0.0)
+
+
+@triton.jit
 def head_forward(h, w_a, b_a, w_v, b_v, out, n_rows, A: tl.constexpr, AP: tl.constexpr, H: tl.constexpr,
                  DUELING: tl.constexpr, BB: tl.constexpr):  # fmt: skip
     """Hidden layer -> values (B, A), float32."""
@@ -109,15 +118,16 @@ def head_forward(h, w_a, b_a, w_v, b_v, out, n_rows, A: tl.constexpr, AP: tl.con
 
 @triton.jit
 def head_loss(
-    h, w_a, b_a, w_v, b_v, q_t, action, reward, discount, weight, g_h, g_out, loss, step, n_rows,
+    h, w_a, b_a, w_v, b_v, q_t, q_tm1, action, reward, discount, weight, g_h, g_out, loss, errors, step, n_rows,
+    temperature, scale, floor,
     A: tl.constexpr, AP: tl.constexpr, H: tl.constexpr, DUELING: tl.constexpr, DOUBLE: tl.constexpr,
-    HUBER: tl.constexpr, BB: tl.constexpr,
+    MUNCHAUSEN: tl.constexpr, HUBER: tl.constexpr, BB: tl.constexpr,
 ):  # fmt: skip
     """The last layers, the loss, and back to the hidden layer's inputs. The step is counted for the optimiser that
     follows.
 
-    With double DQN rows n_rows to 2 * n_rows of `h` are the next observations. Column A of `g_out` belongs to the value
-    stream.
+    With double DQN rows n_rows to 2 * n_rows of `h` are the next observations. Only Munchausen targets read `q_tm1`,
+    what the target network says about the observations. Column A of `g_out` belongs to the value stream.
     """
     WIDTH: tl.constexpr = H * (1 + DUELING)
     rows = tl.program_id(0) * BB + tl.arange(0, BB)
@@ -126,7 +136,11 @@ def head_loss(
     real = n[None, :] < A
     q = _values(h, w_a, b_a, w_v, b_v, rows, ok, A, AP, H, DUELING, BB)
     later = tl.load(q_t + rows[:, None] * A + n[None, :], mask=ok[:, None] & real, other=float("-inf"))
-    if DOUBLE:
+    if MUNCHAUSEN:
+        later = tl.where(real & ok[:, None], later, 0.0)
+        scaled, policy = soft_policy(later, real, temperature)
+        next_value = tl.sum(policy * (later - scaled), 1)
+    elif DOUBLE:
         chosen = _values(h, w_a, b_a, w_v, b_v, rows + n_rows, ok, A, AP, H, DUELING, BB)
         best = tl.argmax(tl.where(real, chosen, float("-inf")), 1)
         next_value = tl.sum(tl.where((n[None, :] == best[:, None]) & ok[:, None], later, 0.0), 1)
@@ -134,6 +148,10 @@ def head_loss(
         next_value = tl.max(tl.where(ok[:, None], later, 0.0), 1)
     took = n[None, :] == tl.load(action + rows, mask=ok, other=0)[:, None]
     y = tl.load(reward + rows, mask=ok, other=0.0) + tl.load(discount + rows, mask=ok, other=0.0) * next_value
+    if MUNCHAUSEN:
+        before = tl.load(q_tm1 + rows[:, None] * A + n[None, :], mask=ok[:, None] & real, other=0.0)
+        sure, _ = soft_policy(before, real, temperature)
+        y += scale * tl.minimum(tl.maximum(tl.sum(tl.where(took, sure, 0.0), 1), floor), 0.0)
     td = y - tl.sum(tl.where(took, q, 0.0), 1)
     share = tl.load(weight + rows, mask=ok, other=0.0) / n_rows
     if HUBER:
@@ -144,6 +162,7 @@ def head_loss(
         each = td * td
         g = -2.0 * td * share
     tl.atomic_add(loss, tl.sum(each * share, 0))
+    tl.store(errors + rows, td, mask=ok)
     if tl.program_id(0) == 0:
         tl.store(step, tl.load(step) + 1.0)
     g_q = tl.where(took, g[:, None], 0.0)

@@ -222,6 +222,12 @@ class GpuAgent(ABC):
 
     # ---- before the clock runs
 
+    def all_passes(self) -> None:
+        """Every kind of pass that a run makes, once."""
+        for size in sorted({1, self.together}):
+            self.learn(size)
+        self.values()
+
     def warm_up(self) -> None:
         """Allocate and compile on what is in the ring; then everything is put back as it was. Only on a GPU."""
         optimizer = self.learner.optimizer
@@ -234,10 +240,9 @@ class GpuAgent(ABC):
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for size in {1, self.together}:
-                for _ in range(3):
-                    self.learn(size)
-            self.values()
+            self.update.compile_for(self.all_passes)
+            for _ in range(3):
+                self.all_passes()
         torch.cuda.current_stream().wait_stream(stream)
         self.learner.online.load_state_dict(network)
         self.update.refresh()

@@ -21,10 +21,8 @@ class CudaEnvs:
         from dqnitro.atari.cuda.vec import CudaVec
 
         c = config
-        self.vec = CudaVec(
-            c.env_id, c.n_envs, device=str(device), resets_aside=True,
-            **vector_options(c) | {"life_loss_info": c.episodic_life},
-        )  # fmt: skip
+        options: dict[str, Any] = vector_options(c) | {"life_loss_info": c.episodic_life}
+        self.vec = CudaVec(c.env_id, c.n_envs, device=str(device), resets_aside=True, **options)
         self.n_actions = int(self.vec.single_action_space.n)  # type: ignore[attr-defined]
         self.vec.reset(seed=c.seed * 100_003 % (2**31 - (of or c.n_envs)) + first)
 

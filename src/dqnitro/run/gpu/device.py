@@ -33,6 +33,7 @@ from dqnitro.run.gpu.cuda_envs import CudaEnvs
 
 STEPS_PER_GRAPH = 16
 MOST_UPDATES = 1024  # in a graph that holds more than one vector step: each is some twenty nodes of it
+PLAY_PRIORITY, LEARN_PRIORITY = 0, 0  # of their streams, and so of their kernels in a graph; -1 is the higher one
 FEWEST_ENDS = 4096  # rows for games that end in one graph; more where there are more environments
 
 
@@ -165,7 +166,8 @@ class Graphs:
         self._mode = "global" if agent.ranks is ALONE else "thread_local"  # NCCL has threads that ask the GPU things
         self.recording = self.cuda and getattr(agent.ranks, "graphs", True)
         if self.cuda:
-            self._play = torch.cuda.Stream(agent.device)
+            self._play = torch.cuda.Stream(agent.device, priority=PLAY_PRIORITY)
+            self._main = torch.cuda.Stream(agent.device, priority=LEARN_PRIORITY)
 
     def _body(self, updates: tuple[int, ...]) -> None:
         """`updates[i]` updates beside vector step i."""
@@ -207,7 +209,7 @@ class Graphs:
             graph = torch.cuda.CUDAGraph()
             for chance in self.agent.chances.values():
                 graph.register_generator_state(chance)
-            with torch.cuda.graph(graph, capture_error_mode=self._mode):
+            with torch.cuda.graph(graph, stream=self._main, capture_error_mode=self._mode):
                 self._body(updates)
             self._graphs[updates] = graph
         return self._graphs[updates]

@@ -34,6 +34,7 @@ from dqnitro.replay.base import saved as kept_as
 from dqnitro.requirements import needs_grey_frames
 from dqnitro.run.build import resolve_device
 from dqnitro.run.gpu.agent import FIRST_BAD, LOSS, GpuAgent
+from dqnitro.run.gpu.kernels_ahead import gpu_meanwhile
 from dqnitro.run.gpu.streams import Lanes, NoStreams, Streams
 
 
@@ -349,7 +350,8 @@ def make(config: Config) -> tuple[HybridAgent, Iterator[Tick]]:
     if config.torch_threads or device.type == "cuda":
         # On the host torch only moves frames; threads of its own would spin on the cores that play.
         torch.set_num_threads(config.torch_threads or 1)
-    envs = make_env_groups(config)
+    with gpu_meanwhile(config, device, lambda c, blank: HybridAgent(c, blank, device)):
+        envs = make_env_groups(config)
     try:
         agent = HybridAgent(config, envs, device)
         agent.prepare()
