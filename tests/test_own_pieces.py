@@ -123,7 +123,7 @@ def test_the_gpu_runners_say_what_they_cannot_carry(runner, kind):
 @pytest.mark.parametrize("kind", OWN)
 def test_a_piece_that_cannot_be_made_is_one_line(kind, piece, why, tmp_path):
     with pytest.raises(ConfigError, match=f"^{kind} .* {why}") as error:
-        dqnitro.train(CORRIDOR, tmp_path / "run", **QUICK, **{kind: piece})
+        dqnitro.train(CORRIDOR, tmp_path / "runs" / "run", **QUICK, **{kind: piece})
     assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
 
 
@@ -160,5 +160,5 @@ def test_what_a_piece_returns_on_the_way_is_told_too(monkeypatch):
     monkeypatch.setitem(
         own._table, ("loss", "late"), lambda value, target: (value - target) ** 2 if next(answers, False) else None
     )
-    with pytest.raises(PieceFailed, match="TypeError: .* in a run with the loss of your own"):
+    with pytest.raises(PieceFailed, match=r"TypeError: .* \(in a run with the loss of your own\)"):
         dqnitro.train(CORRIDOR, **QUICK, loss="late")
