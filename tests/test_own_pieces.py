@@ -162,3 +162,19 @@ def test_what_a_piece_returns_on_the_way_is_told_too(monkeypatch):
     )
     with pytest.raises(PieceFailed, match=r"TypeError: .* \(in a run with the loss of your own\)"):
         dqnitro.train(CORRIDOR, **QUICK, loss="late")
+
+
+def test_a_network_that_fails_while_the_run_warms_up_is_one_line(tmp_path):
+    """After it was looked at, and before the first step."""
+    calls = []
+
+    class Tired(nn.Linear):
+        def forward(self, x):
+            calls.append(1)
+            if len(calls) == 4:
+                raise ValueError("tired")
+            return super().forward(x)
+
+    with pytest.raises(ConfigError, match=r"test_own_pieces.py:\d+: ValueError: tired \(in a run with the network"):
+        dqnitro.train(CORRIDOR, tmp_path / "runs" / "run", **QUICK, network=lambda shape, n: Tired(shape[0], n))
+    assert not list(tmp_path.iterdir())

@@ -113,7 +113,7 @@ class PieceFailed(Exception):
         super().__init__(
             " ".join(
                 (
-                    f"{user_line(cause)}{type(cause).__name__}: {cause} (in a run with {what} of your own); the last "
+                    f"{user_line(cause)}{type(cause).__name__}: {cause} (in a run with {what}); the last "
                     "checkpoint stays; hint: repair it, then --resume"
                 ).split()
             )

@@ -33,6 +33,7 @@ from dqnitro.errors import (
     RanksDiffer,
     StorageError,
     UserError,
+    user_line,
 )
 from dqnitro.evaluation import Evaluations, NoEvaluations, make_evaluations
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
@@ -113,7 +114,7 @@ def train(
         folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
         discard = folder.discard if folder else lambda: None
         try:
-            with signals.starting(discard):
+            with signals.starting(discard), _naming_pieces(config, starting=True):
                 agent, ticks = make_run(config)
         except BaseException:
             discard()
@@ -168,7 +169,7 @@ def _resume(
 ) -> Result:
     check_runner(config)
     sinks, callbacks = consumers
-    with Signals().installed() as signals, signals.starting():
+    with Signals().installed() as signals, signals.starting(), _naming_pieces(config, starting=True):
         agent, ticks = make_run(config)
     try:
         try:
@@ -280,7 +281,7 @@ def _run(
 
 
 @contextlib.contextmanager
-def _naming_pieces(config: Config) -> Iterator[None]:
+def _naming_pieces(config: Config, starting: bool = False) -> Iterator[None]:
     """An exception in a run with a network, loss, optimiser or replay of the user's own is told as such: they raise it,
     or what they return leads to it.
     """
@@ -292,7 +293,10 @@ def _naming_pieces(config: Config) -> Iterator[None]:
         pieces = [f"the {kind}" for kind in own.KINDS if own.is_own(kind, str(getattr(config, kind)))]
         if not pieces:
             raise
-        raise PieceFailed(" or ".join(pieces), e) from e
+        what = f"{' or '.join(pieces)} of your own"
+        if starting:
+            raise ConfigError(f"{user_line(e)}{type(e).__name__}: {e} (in a run with {what})") from e
+        raise PieceFailed(what, e) from e
 
 
 def _consume(

@@ -316,6 +316,8 @@ def test_the_words_of_only(text, words):
 def test_only_names_what_is_built():
     only = Options(rounds=1, seconds=0.001, only=("double",))
     result = gpu.bench(only, ["pong"], [4], lambda: "cpu", made, small, TRAINING)
-    assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (3 + 4 + 1)  # and their references
+    assert all("learner" in n for n in result["table"]) and len(result["table"]) == 2 * (
+        3 + 4 + 1
+    )  # and their references
     with pytest.raises(ConfigError, match="--only tripple"):
         gpu.bench(Options(only=("tripple",)), ["pong"], [4], lambda: "cpu", made, small, TRAINING)
