@@ -18,6 +18,7 @@ from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, ConfigError
 from dqnitro.play import score
 from dqnitro.report import write_run_page
+from dqnitro.run.processes import watchdog
 from dqnitro.session import resume, train
 from dqnitro.store import checkpoint
 from dqnitro.store import evaluations as stored
@@ -44,10 +45,11 @@ def here(monkeypatch):
     """Play the games in this process, at once: the tests that follow are about files, not about processes."""
 
     class Here:
-        alive = True
-
         def __init__(self, order, config):
             self.order, self.asked = order, []
+
+        def looked_after(self):
+            return True
 
         def ask(self, steps):
             self.asked.append(steps)
@@ -216,9 +218,10 @@ def test_what_was_left_to_play_is_played_after_a_resume(tmp_path, here, monkeypa
 
 def test_a_process_that_cannot_play_is_given_up(tmp_path, monkeypatch, capfd):
     class Dead:
-        alive = False
-
         def __init__(self, order, config): ...
+
+        def looked_after(self):
+            return False
 
         def ask(self, steps): ...
 
@@ -271,3 +274,44 @@ def test_a_damaged_result_is_played_again(tmp_path, here):
     assert stored.read(path) == best or stored.read(path).scores == best.scores
     assert rest.evaluations["n"] == 2
     assert time.time() - path.stat().st_mtime < 60
+
+
+def test_damaged_weights_cost_an_evaluation_and_not_the_run(tmp_path, here, monkeypatch, capfd):
+    """Weights that `best.safetensors` is made of, and weights whose games are still to be played."""
+    run = tmp_path / "run"
+    fixed_scores(monkeypatch, {100: 9.0, 200: 1.0, 300: 5.0}.get)
+    train(CORRIDOR.replace(eval_every_steps=100, max_steps=200), run)
+    path = stored.weights_path(run, 100)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    (run / BEST).write_bytes(b"")
+    path = stored.weights_path(run, 150)
+    path.write_bytes(b"nothing")
+    lost = []
+    monkeypatch.setattr(evaluation._Worker, "ask", lambda self, steps: lost.append(steps) or self.play(steps))
+    monkeypatch.setattr(
+        evaluation._Worker, "play",
+        lambda self, steps: evaluation.play(self.order, steps) or stored.weights_path(run, steps).is_file(),
+        raising=False,
+    )  # fmt: skip
+    result = resume(run, max_steps=300)
+    said = capfd.readouterr().err
+    assert result.steps == 300 and result.evaluations["waiting"] == 0 and lost == [150, 300]
+    assert "000000000100.safetensors is damaged" in said and "evaluation at step 150 is left out" in said
+    assert checkpoint.weights_facts(run / BEST)["steps"] == "300"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped here; run it on Linux or macOS")
+def test_a_process_that_was_stopped_is_ended_and_named(monkeypatch):
+    real = evaluation.subprocess.Popen
+    monkeypatch.setattr(evaluation.subprocess, "Popen", lambda words, **more: real(["sleep", "600"], **more))
+    monkeypatch.setattr(watchdog, "STOPPED_S", 1.0)
+    worker = evaluation._Worker(evaluation.Order(CORRIDOR, pathlib.Path(), []), CORRIDOR)
+    try:
+        assert worker.looked_after()
+        os.kill(worker._process.pid, signal.SIGSTOP)
+        end = time.monotonic() + 120
+        while worker.looked_after() and time.monotonic() < end:
+            time.sleep(0.05)
+    finally:
+        worker.close()
+    assert worker._process.returncode == -signal.SIGKILL and worker.last_words().endswith("was stopped for 1 s")

@@ -1,5 +1,6 @@
 """Agents to take away: the folder, plain torch, onnxruntime, the model card, the upload."""
 
+import errno
 import http.server
 import json
 import pathlib
@@ -17,7 +18,7 @@ import fakes_envs
 from dqnitro import agents, protocol
 from dqnitro.cli import main
 from dqnitro.config import Config
-from dqnitro.errors import ConfigError
+from dqnitro.errors import ConfigError, StorageError
 from dqnitro.export import Wanted, export, push
 
 fakes_envs.register()
@@ -91,6 +92,47 @@ def test_without_onnx_the_rest_is_written_and_the_reason_said(run, tmp_path, mon
     code = main(["export", str(run), "--out", str(tmp_path / "x"), "--games", "0", "--no-video"])
     out = capsys.readouterr().out
     assert code == 0 and "no model.onnx: model.onnx needs the extra `export`" in out
+
+
+@pytest.mark.parametrize(("fails_at", "there"), [("write_json", True), ("describe", False), ("save_weights", False)])
+def test_what_was_begun_goes_again(fails_at, there, run, tmp_path, monkeypatch):
+    """A full disk, Ctrl-C: the folder was new or empty, and is so again."""
+    import dqnitro.export as module
+
+    def fail(*args, **kwargs):
+        raise KeyboardInterrupt if fails_at == "describe" else OSError(errno.ENOSPC, "No space left on device")
+
+    if fails_at == "save_weights":
+        monkeypatch.setattr(module.shutil, "copyfile", fail)
+    else:
+        monkeypatch.setattr(module, fails_at, fail)
+    folder = tmp_path / "above" / "agent"
+    if there:
+        folder.mkdir(parents=True)
+    with pytest.raises((StorageError, KeyboardInterrupt)):
+        export(run, folder, Wanted(games=0, video=False, onnx=False))
+    assert list(tmp_path.rglob("*")) == ([folder.parent, folder] if there else [])
+
+
+def test_a_network_that_torch_cannot_export_is_said_and_the_rest_is_written(run, tmp_path, monkeypatch):
+    import dqnitro.export as module
+
+    def fail(agent, path):
+        raise RuntimeError("data-dependent\nbranching")
+
+    monkeypatch.setattr(module, "write_program", fail)
+    made = export(run, tmp_path / "agent", Wanted(games=0, video=False))
+    assert made.files == ("README.md", "agent.json", "config.json", "model.safetensors")
+    assert "RuntimeError: data-dependent branching" in made.left_out["model.pt2"] == made.left_out["model.onnx"]
+    assert "torch.export" not in (tmp_path / "agent" / "README.md").read_text()
+
+
+def test_what_cannot_work_is_said_before_anything_is_written(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("dqnitro.export.write_program", lambda *a: pytest.fail("it was begun"))
+    for words, why in ((["--envs", "stella"], "envs"), (["--push", "a/b/c"], "does not name a repository")):
+        assert main(["export", str(run), "--out", str(tmp_path / "x"), *words]) == 2
+        said = capsys.readouterr().err
+        assert why in said and said.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("bad", [["nowhere", "--out", "x"], ["nowhere"], ["nowhere", "--out", "x", "--games", "-1"]])

@@ -7,8 +7,9 @@ from torch import nn
 import dqnitro
 import fakes_envs
 from dqnitro import own
-from dqnitro.errors import ConfigError
+from dqnitro.errors import ConfigError, PieceFailed
 from dqnitro.replay.plain import PlainReplay
+from dqnitro.store.run_folder import RunFolder
 
 fakes_envs.register()
 CORRIDOR = "dqnitro_test/Corridor-v0"
@@ -107,3 +108,73 @@ def test_the_gpu_runners_say_what_they_cannot_carry(runner, kind):
     config = dqnitro.Config(runner=runner, **{kind: own.name_of(kind, OWN[kind])})
     with pytest.raises(ConfigError, match=f"runner {runner} cannot use {kind} .*use --runner inline or processes"):
         check_runner(config)
+
+
+@pytest.mark.parametrize(
+    ("piece", "why"),
+    [
+        (
+            lambda *a, **k: 1 / 0,
+            "raised an exception: .*test_own_pieces.py:[0-9]+: ZeroDivisionError: division by zero",
+        ),
+        (lambda: None, "raised an exception: TypeError: "),
+    ],
+)
+@pytest.mark.parametrize("kind", OWN)
+def test_a_piece_that_cannot_be_made_is_one_line(kind, piece, why, tmp_path):
+    with pytest.raises(ConfigError, match=f"^{kind} .* {why}") as error:
+        dqnitro.train(CORRIDOR, tmp_path / "runs" / "run", **QUICK, **{kind: piece})
+    assert "\n" not in str(error.value) and not list(tmp_path.iterdir())
+
+
+def test_what_is_no_function_is_one_line(monkeypatch):
+    monkeypatch.setitem(own._table, ("loss", "five"), 5)
+    with pytest.raises(ConfigError, match="loss five is a int, not a function or class"):
+        dqnitro.train(CORRIDOR, **QUICK, loss="five")
+
+
+def test_a_piece_that_fails_on_the_way_costs_the_steps_since_the_checkpoint(tmp_path, monkeypatch):
+    """Nothing half done is saved, and repaired it is the run to which nothing happened."""
+    calls = []
+
+    def loss(value, target):
+        calls.append(1)
+        if len(calls) == 60:
+            raise ValueError("not\ntoday")
+        return (value - target) ** 2
+
+    monkeypatch.setitem(own._table, ("loss", "failing"), loss)
+    settings = {**QUICK, "loss": "failing", "checkpoint_every_s": 1e-9}
+    with pytest.raises(PieceFailed, match=r"test_own_pieces.py:\d+: ValueError: not today .*last checkpoint") as error:
+        dqnitro.train(CORRIDOR, tmp_path / "run", **settings)
+    assert isinstance(error.value.__cause__, ValueError) and error.value.exit_code == 5
+    assert RunFolder(tmp_path / "run").read_summary()["state"] == "crashed"
+    again = dqnitro.resume(tmp_path / "run", progress=False)
+    whole = dqnitro.train(CORRIDOR, **settings)
+    pairs = zip(whole.agent.network.parameters(), again.agent.network.parameters(), strict=True)
+    assert again.steps == 150 and all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_what_a_piece_returns_on_the_way_is_told_too(monkeypatch):
+    answers = iter([True] * 30)
+    monkeypatch.setitem(
+        own._table, ("loss", "late"), lambda value, target: (value - target) ** 2 if next(answers, False) else None
+    )
+    with pytest.raises(PieceFailed, match=r"TypeError: .* \(in a run with the loss of your own\)"):
+        dqnitro.train(CORRIDOR, **QUICK, loss="late")
+
+
+def test_a_network_that_fails_while_the_run_warms_up_is_one_line(tmp_path):
+    """After it was looked at, and before the first step."""
+    calls = []
+
+    class Tired(nn.Linear):
+        def forward(self, x):
+            calls.append(1)
+            if len(calls) == 4:
+                raise ValueError("tired")
+            return super().forward(x)
+
+    with pytest.raises(ConfigError, match=r"test_own_pieces.py:\d+: ValueError: tired \(in a run with the network"):
+        dqnitro.train(CORRIDOR, tmp_path / "runs" / "run", **QUICK, network=lambda shape, n: Tired(shape[0], n))
+    assert not list(tmp_path.iterdir())

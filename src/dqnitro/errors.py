@@ -102,6 +102,25 @@ class CallbackFailed(Exception):
         self.trace = "".join(traceback.format_exception(cause))
 
 
+class PieceFailed(Exception):
+    """An exception, the cause, broke off a run with a network, loss, optimiser or replay of the user's own. What was
+    half done is not saved: the last checkpoint stays.
+    """
+
+    exit_code = 5
+
+    def __init__(self, what: str, cause: BaseException) -> None:
+        super().__init__(
+            " ".join(
+                (
+                    f"{user_line(cause)}{type(cause).__name__}: {cause} (in a run with {what}); the last "
+                    "checkpoint stays; hint: repair it, then --resume"
+                ).split()
+            )
+        )
+        self.trace = "".join(traceback.format_exception(cause))
+
+
 def user_line(error: BaseException) -> str:
     """`file.py:12: ` of the user's innermost line on the way to an error; empty if it has none."""
     ours = os.path.dirname(os.path.abspath(__file__)) + os.sep

@@ -15,7 +15,6 @@ import contextlib
 import os
 import pathlib
 import pickle
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,9 +24,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from dqnitro import protocol
 from dqnitro.clock import Every
+from dqnitro.common.files import temporary_folder
 from dqnitro.common.host import usable_cores
 from dqnitro.common.intervals import Scored
+from dqnitro.common.parsing import whole
+from dqnitro.common.signals import end_with_parent
 from dqnitro.config import Config
+from dqnitro.errors import CheckpointError, StorageError
 from dqnitro.store import checkpoint
 from dqnitro.store import evaluations as stored
 from dqnitro.store.evaluations import Evaluation
@@ -61,8 +64,8 @@ class Evaluations:
 
     def __init__(self, training: Training, resumed: bool, say: Callable[[str], None]) -> None:
         self._training, self._config, self._say = training, training.config, say
-        self._temporary = None if training.run_dir else tempfile.mkdtemp(prefix="dqnitro-")
-        self._dir = training.run_dir or pathlib.Path(self._temporary or "")
+        self._held = contextlib.ExitStack()
+        self._dir = training.run_dir or self._held.enter_context(temporary_folder("dqnitro-evaluations-"))
         (self._dir / stored.FOLDER).mkdir(exist_ok=True)
         self._saved_steps = training.steps if resumed else 0
         self._forget_later_ones()
@@ -125,8 +128,7 @@ class Evaluations:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        self._held.close()
 
     # ---- the way of one evaluation
 
@@ -141,7 +143,7 @@ class Evaluations:
 
     def _look_for_worker(self) -> None:
         """Start the process, or one in place of one that died; two deaths without a result are no accident."""
-        if self._gave_up or not self._waiting or (self._worker is not None and self._worker.alive):
+        if self._gave_up or not self._waiting or (self._worker is not None and self._worker.looked_after()):
             return
         if self._worker is not None:
             self._worker.close()
@@ -159,6 +161,9 @@ class Evaluations:
     def _collect(self) -> None:
         for steps in list(self._waiting):
             found = stored.read(stored.result_path(self._dir, steps))
+            if found is None and not stored.weights_path(self._dir, steps).is_file():
+                self._waiting.remove(steps)
+                self._say(f"the evaluation at step {steps:,} is left out: its weights are damaged or gone")
             if found is None:
                 continue
             self._waiting.remove(steps)
@@ -174,11 +179,16 @@ class Evaluations:
         best = stored.best_of([e for e in self.done if stored.weights_path(self._dir, e.steps).is_file()])
         path = self._dir / BEST
         if best is None:
-            if int(checkpoint.weights_facts(path).get("steps", 0)) > self._training.steps:
+            if (whole(checkpoint.weights_facts(path).get("steps", "")) or 0) > self._training.steps:
                 path.unlink()  # of steps that are made again
             return
         if checkpoint.weights_facts(path).get("steps") != str(best.steps):
-            weights = checkpoint.load_weights(stored.weights_path(self._dir, best.steps))
+            try:
+                weights = checkpoint.load_weights(stored.weights_path(self._dir, best.steps))
+            except CheckpointError as e:  # the run does not need them
+                self._say(f"{e}; {BEST} is chosen among the others")
+                stored.weights_path(self._dir, best.steps).unlink(missing_ok=True)
+                return self._keep_best()
             facts = {
                 "env_id": self._config.env_id, "steps": str(best.steps), "score": repr(best.mean),
                 "low": repr(best.low), "high": repr(best.high), "games": str(len(best.scores)),
@@ -221,6 +231,7 @@ class _Worker:
 
     def __init__(self, order: Order, config: Config) -> None:
         from dqnitro.run.processes.spawn import own_pieces
+        from dqnitro.run.processes.watchdog import HeldUp
 
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in `close`)
         threads = str(cores_for_games())
@@ -230,10 +241,17 @@ class _Worker:
             env=os.environ | {"OMP_NUM_THREADS": threads, "PYTHONPATH": os.pathsep.join(order.python_path)},
         )  # fmt: skip
         self._send(pickle.dumps((own_pieces(config), order)))
-        self._words = ""
+        self._words = self._ended_because = ""
+        self._held_up, self._looked = HeldUp(self._process.pid), time.monotonic()
 
-    @property
-    def alive(self) -> bool:
+    def looked_after(self) -> bool:
+        """Whether it lives. One that was stopped (SIGSTOP) for too long is ended."""
+        now = time.monotonic()
+        passed, self._looked = min(now - self._looked, 2 * LOOK_EVERY_S), now  # the run itself may have been stopped
+        if (why := self._held_up.waited(passed)) and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+            self._ended_because = why
         return self._process.poll() is None
 
     def ask(self, steps: int) -> None:
@@ -259,8 +277,10 @@ class _Worker:
 
     def last_words(self) -> str:
         """Of a process that was closed."""
+        from dqnitro.run.processes.spawn import exit_text
+
         lines = self._words.strip().splitlines()
-        return lines[-1][:300] if lines else f"exit code {self._process.returncode}"
+        return self._ended_because or (lines[-1][:300] if lines else exit_text(self._process.returncode))
 
 
 def cores_for_games() -> int:
@@ -289,6 +309,19 @@ def evaluate(order: Order, steps: int) -> Evaluation:
     )  # fmt: skip
 
 
+def play(order: Order, steps: int) -> None:
+    """One evaluation, from file to file."""
+    path = stored.weights_path(order.run_dir, steps)
+    if not path.is_file():
+        return
+    try:
+        stored.write(order.run_dir, evaluate(order, steps))
+    except StorageError:
+        raise
+    except CheckpointError:  # damaged: nobody will ever play with them, and the run does not wait for them
+        path.unlink(missing_ok=True)
+
+
 def _messages(pipe: BinaryIO) -> Any:
     while len(size := pipe.read(8)) == 8:
         yield pickle.loads(pipe.read(int.from_bytes(size, "little")))
@@ -299,6 +332,7 @@ def main() -> int:
     import queue
     import threading
 
+    end_with_parent()
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
     messages = _messages(sys.stdin.buffer)
@@ -314,9 +348,7 @@ def main() -> int:
 
     register_pieces(pieces)
     while True:
-        steps = asked.get()
-        if stored.weights_path(order.run_dir, steps).is_file():
-            stored.write(order.run_dir, evaluate(order, steps))
+        play(order, asked.get())
 
 
 if __name__ == "__main__":

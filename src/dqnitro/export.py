@@ -10,7 +10,7 @@ import pathlib
 import shutil
 import statistics
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,13 +22,14 @@ from dqnitro.common.host import provenance
 from dqnitro.common.parsing import read_object
 from dqnitro.config import Config
 from dqnitro.envs import env_kind
-from dqnitro.errors import ConfigError
+from dqnitro.errors import ConfigError, StorageError
 from dqnitro.play import weights_file
 from dqnitro.store.run_folder import RunFolder
 from dqnitro.trained import TrainedAgent, load
 
 WEIGHTS, SETTINGS, CARD, FACTS = "model.safetensors", "config.json", "README.md", "agent.json"
 PROGRAM, ONNX, VIDEO = "model.pt2", "model.onnx", "game.mp4"
+FILES = (WEIGHTS, SETTINGS, CARD, FACTS, PROGRAM, ONNX, VIDEO)
 NEEDS_ONNX = "model.onnx needs the extra `export` (pip install 'dqnitro[export]')"
 
 
@@ -57,29 +58,58 @@ class Exported(NamedTuple):
 def export(run_dir: pathlib.Path, folder: pathlib.Path, wanted: Wanted = Wanted()) -> Exported:  # noqa: B008
     """Write the agent of a run, or of another export, into a new folder."""
     agent = load(run_dir, trust=wanted.trust, best=wanted.best)
+    if wanted.envs:
+        agent.config.replace(envs=wanted.envs)  # says what is wrong with it before anything is written
+    with _new_folder(folder):
+        return _write(agent, run_dir, folder, wanted)
+
+
+@contextlib.contextmanager
+def _new_folder(folder: pathlib.Path) -> Iterator[None]:
+    """A folder with all that belongs in it, or none: what was begun goes again."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not an empty folder", "give another one with --out")
+    made = [p for p in (folder, *folder.parents) if not p.exists()]
+    try:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            yield
+    except BaseException:
+        for name in FILES:
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
+        for path in made:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
+
+
+def _write(agent: TrainedAgent, run_dir: pathlib.Path, folder: pathlib.Path, wanted: Wanted) -> Exported:
     left_out: dict[str, str] = {}
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, source in ((SETTINGS, run_dir / SETTINGS), (WEIGHTS, weights_file(run_dir, wanted.best))):
-            with replacing(folder / name) as tmp:
-                shutil.copyfile(source, tmp)
-        wanted.say("exporting the network")
+    for name, source in ((SETTINGS, run_dir / SETTINGS), (WEIGHTS, weights_file(run_dir, wanted.best))):
+        with replacing(folder / name) as tmp:
+            shutil.copyfile(source, tmp)
+    wanted.say("exporting the network")
+    try:
         program = write_program(agent, folder / PROGRAM)
         if wanted.onnx and (why := write_onnx(program, folder / ONNX)):
             left_out[ONNX] = why
-        facts = describe(agent, run_dir, wanted)
-        if wanted.video:
-            wanted.say("recording one game")
-            try:
-                end = agent.record(folder / VIDEO)
-                facts["video"] = {"score": end.score, "steps": end.steps}
-            except (RuntimeError, ValueError, OSError) as e:  # an environment may be unable to render
-                left_out[VIDEO] = str(e)
-        write_json(folder / FACTS, facts)
-        with replacing(folder / CARD) as tmp:
-            tmp.write_text(card(agent.config, facts, (folder / VIDEO).is_file(), (folder / ONNX).is_file()), "utf-8")
+    except (StorageError, OSError):
+        raise
+    except Exception as e:  # the user's own network, in which torch's tracer may meet anything
+        why = f"torch cannot export this network ({type(e).__name__}: {' '.join(str(e).split())[:200]})"
+        left_out |= {name: why for name in (PROGRAM, ONNX) if not (folder / name).is_file()}
+    facts = describe(agent, run_dir, wanted)
+    if wanted.video:
+        wanted.say("recording one game")
+        try:
+            end = agent.record(folder / VIDEO)
+            facts["video"] = {"score": end.score, "steps": end.steps}
+        except (RuntimeError, ValueError, OSError) as e:  # an environment may be unable to render
+            left_out[VIDEO] = str(e)
+    write_json(folder / FACTS, facts)
+    with replacing(folder / CARD) as tmp:
+        tmp.write_text(card(agent.config, facts, {p.name for p in folder.iterdir()}), "utf-8")
     return Exported(folder, tuple(sorted(p.name for p in folder.iterdir())), facts, left_out)
 
 
@@ -156,7 +186,7 @@ def _actions(config: Config, n: int) -> list[str]:
         env.close()
 
 
-def card(config: Config, facts: dict[str, Any], video: bool, onnx: bool) -> str:
+def card(config: Config, facts: dict[str, Any], files: Collection[str]) -> str:
     """The model card, with the head that model hubs read."""
     shape = ", ".join(map(str, facts["observations"]["shape"]))
     pixels = env_kind(config.env_id) == "atari"
@@ -185,7 +215,7 @@ def card(config: Config, facts: dict[str, Any], video: bool, onnx: bool) -> str:
             f"{rules['sticky_actions']:g}, lives {'told' if rules['lives_told'] else 'not told'} while training, "
             f"epsilon {rules['epsilon']:g}, played by `{rules['backend']}`.",
         ]  # fmt: skip
-    if video:
+    if VIDEO in files:
         lines += ["", f"`{VIDEO}` shows one game."]
     lines += ["", "## Observations", "", f"`{facts['observations']['dtype']}` of shape (batch, {shape})."]
     if pixels:
@@ -197,20 +227,32 @@ def card(config: Config, facts: dict[str, Any], video: bool, onnx: bool) -> str:
         ]  # fmt: skip
     example = f"np.zeros((1, {shape}), np.{facts['observations']['dtype']})"
     lines += ["", "## Use", "", "With DQNitro:", "", "```sh", "dqnitro play FOLDER --watch", "```", ""]
-    lines += ["With plain torch:", "", "```python", "import numpy as np", "import torch", ""]
-    lines += [f'network = torch.export.load("{PROGRAM}").module()', f"values = network(torch.from_numpy({example}))"]
-    lines += ["action = values.argmax(1)", "```"]
-    if onnx:
+    if PROGRAM in files:
+        lines += ["With plain torch:", "", "```python", "import numpy as np", "import torch", ""]
+        lines += [f'network = torch.export.load("{PROGRAM}").module()']
+        lines += [f"values = network(torch.from_numpy({example}))", "action = values.argmax(1)", "```"]
+    if ONNX in files:
         lines += ["", "With onnxruntime:", "", "```python", "import numpy as np", "import onnxruntime", ""]
         lines += [f'session = onnxruntime.InferenceSession("{ONNX}")']
         lines += [f'values = session.run(None, {{"obs": {example}}})[0]', "action = values.argmax(1)", "```"]
     return "\n".join([*lines, ""])
 
 
-def push(folder: pathlib.Path, repo: str) -> str:
-    """Upload an exported folder to a model hub; returns its address."""
+def check_push(repo: str) -> None:
+    """ConfigError if nothing could be uploaded there, before minutes of work."""
     if importlib.util.find_spec("huggingface_hub") is None:
         raise ConfigError("--push needs huggingface_hub", "pip install 'dqnitro[export]'")
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as e:
+        raise ConfigError(f"--push {repo!a} does not name a repository ({e})", "--push NAME/REPO") from e
+
+
+def push(folder: pathlib.Path, repo: str) -> str:
+    """Upload an exported folder to a model hub; returns its address."""
+    check_push(repo)
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from dqnitro.errors import ConfigError
+from dqnitro.errors import ConfigError, user_line
 
 KINDS = ("network", "loss", "optimizer", "replay")  # settings that also take a piece of the user's own
 LOCAL = "own:"  # begins the name of a piece that cannot be imported
@@ -92,6 +92,19 @@ def find(kind: str, name: str) -> Any:
         here = "the script that defines it must resume the run" if module == "__main__" else "is the name right?"
         raise ConfigError(f"module {module} has no {path!r}", here)
     return piece
+
+
+def made(kind: str, name: str, *arguments: Any, **named: Any) -> Any:
+    """What the piece of this name returns for these arguments; ConfigError if it cannot be called with them."""
+    piece = find(kind, name)
+    if not callable(piece):
+        raise ConfigError(f"{kind} {name} is a {type(piece).__name__}, not a function or class", "is the name right?")
+    try:
+        return piece(*arguments, **named)
+    except ConfigError:
+        raise
+    except Exception as e:  # whatever the user's code raises
+        raise ConfigError(f"{kind} {name} raised an exception: {user_line(e)}{type(e).__name__}: {e}") from e
 
 
 def import_module(module: str, wanted: str) -> Any:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dqnitro import own
 from dqnitro.agent import Agent, Tick
 from dqnitro.callback import Callback, Training
 from dqnitro.clock import Every
@@ -26,8 +27,13 @@ from dqnitro.errors import (
     ConfigError,
     DivergedError,
     EnvFailed,
+    PieceFailed,
     PlayerDied,
+    RankLost,
+    RanksDiffer,
     StorageError,
+    UserError,
+    user_line,
 )
 from dqnitro.evaluation import Evaluations, NoEvaluations, make_evaluations
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
@@ -43,6 +49,8 @@ LIMITS = (
     "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s",
     "eval_every_steps", "games_per_eval", "eval_epsilon",
 )  # fmt: skip
+# errors that say themselves what happened
+PROMISED = (UserError, DivergedError, PlayerDied, EnvFailed, CallbackFailed, RankLost, RanksDiffer)
 LAYOUT = ("gpus", "players")  # may change as well: what the ranks or the players had is dealt out again
 ENDINGS = ("solved", "steps", "minutes")  # of a run that did what it was asked for
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "callback": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -106,7 +114,7 @@ def train(
         folder = None if run_dir is None else RunFolder.create(pathlib.Path(run_dir), config, recipe, rungs)
         discard = folder.discard if folder else lambda: None
         try:
-            with signals.starting(discard):
+            with signals.starting(discard), _naming_pieces(config, starting=True):
                 agent, ticks = make_run(config)
         except BaseException:
             discard()
@@ -161,7 +169,7 @@ def _resume(
 ) -> Result:
     check_runner(config)
     sinks, callbacks = consumers
-    with Signals().installed() as signals, signals.starting():
+    with Signals().installed() as signals, signals.starting(), _naming_pieces(config, starting=True):
         agent, ticks = make_run(config)
     try:
         try:
@@ -247,7 +255,8 @@ def _run(
         with Signals().installed() as signals:
             try:
                 training.begin(tally)
-                ended = _consume(training, ticks, tally, wall_before, save, signals, evaluations)
+                with _naming_pieces(agent.config):
+                    ended = _consume(training, ticks, tally, wall_before, save, signals, evaluations)
                 times = {"startup_s": startup_s, "fill_s": tally.fill_s, "loop_s": tally.wall_s - wall_before}
                 result = _result(ended, training, tally, folder, times)
                 tally.last_snapshot(agent.clock.epsilon())
@@ -263,7 +272,7 @@ def _run(
                 with contextlib.suppress(CallbackFailed):  # one error is enough
                     training.end(type(e).__name__)
                 raise
-    except StorageError:
+    except (StorageError, PieceFailed):
         if folder:
             with contextlib.suppress(
                 StorageError
@@ -278,6 +287,25 @@ def _run(
         folder.write_summary(state, **result.to_dict())
     training.end(ended)
     return result
+
+
+@contextlib.contextmanager
+def _naming_pieces(config: Config, starting: bool = False) -> Iterator[None]:
+    """An exception in a run with a network, loss, optimiser or replay of the user's own is told as such: they raise it,
+    or what they return leads to it.
+    """
+    try:
+        yield
+    except PROMISED:
+        raise
+    except Exception as e:
+        pieces = [f"the {kind}" for kind in own.KINDS if own.is_own(kind, str(getattr(config, kind)))]
+        if not pieces:
+            raise
+        what = f"{' or '.join(pieces)} of your own"
+        if starting:
+            raise ConfigError(f"{user_line(e)}{type(e).__name__}: {e} (in a run with {what})") from e
+        raise PieceFailed(what, e) from e
 
 
 def _consume(

@@ -23,6 +23,7 @@ import json
 import pathlib
 import random
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -30,14 +31,15 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from chaos import damage, drift, gpu_models, gpu_runners, inputs, live, on_ray, saves
+from chaos import apart, damage, drift, gpu_models, gpu_runners, inputs, live, on_ray, saves
 from chaos.harness import COLUMNS, Kind, Outcome, World, be_the_reaper, count_orphans, spread
 from dqnitro.common.files import write_json
 from dqnitro.lab.store import header, save
 
 gpu_models.register()
 KINDS: list[Kind] = [
-    *live.KINDS, *gpu_runners.KINDS, *damage.KINDS, *saves.KINDS, *inputs.KINDS, *drift.KINDS, *on_ray.KINDS,
+    *live.KINDS, *apart.KINDS, *gpu_runners.KINDS, *damage.KINDS, *saves.KINDS, *inputs.KINDS, *drift.KINDS,
+    *on_ray.KINDS,
 ]  # fmt: skip
 MOST_TRIES = 3  # for each fault of a kind that may come too late
 PROTOCOL = (
@@ -51,7 +53,11 @@ PROTOCOL = (
 
 def one(world: World, kind: Kind, seed: int, i: int) -> Outcome:
     """Fault number i of a kind."""
-    out = kind.fault(world, random.Random(f"{kind.name}/{seed}/{i}"), i)
+    try:
+        out = kind.fault(world, random.Random(f"{kind.name}/{seed}/{i}"), i)
+    except Exception:  # nothing that was found before may be lost with it
+        out = Outcome(faults=0)
+        out.count("crashes", f"of the campaign itself: {traceback.format_exc()}")
     count_orphans(out)
     return out
 
@@ -137,6 +143,9 @@ def side_by_side(
         for pid in list(pids):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended and status:
+                for other in pids:
+                    if other != pid:
+                        os.kill(other, signal.SIGKILL)
                 sys.exit("chaos: a process of the campaign ended with an error (above)")
             if ended:
                 pids.remove(pid)

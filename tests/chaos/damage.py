@@ -184,7 +184,7 @@ def _use(world: World, run: pathlib.Path, out: Outcome, name: str, is_harmless: 
 
 assert CONFIG.max_steps < END
 KINDS = [
-    Kind("damaged file", "flipped, cut, missing, swapped: every file of a run", damaged_file, short=60, long=140),
+    Kind("damaged file", "flipped, cut, missing, swapped: every file of a run", damaged_file, short=52, long=140),
     Kind("damaged structure", "other values in JSON, with checksums that agree", damaged_structure, short=30, long=100),
     Kind("damaged arrays", "other shapes and types, with checksums that agree", damaged_arrays, short=30, long=60),
 ]

@@ -260,7 +260,7 @@ KINDS = [
         "save",
         "ENOSPC, EIO, EDQUOT or a kill at an operation of a save",
         fault_in_a_save,
-        short=100,
+        short=90,
         long=400,
         seconds=0.6,
     ),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 
 import pytest
 
 from dqnitro.cli import main, replicas
 from dqnitro.distributed import world
 from dqnitro.errors import ConfigError, RankLost
+from dqnitro.run.processes import watchdog
 
 RANK = {
     "TORCHELASTIC_RUN_ID": "x", "RANK": "1", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
@@ -93,5 +96,37 @@ def test_the_rank_that_was_lost_first_is_named(codes, rank):
 
 def test_how_a_rank_ended():
     assert replicas.how_it_ended(-signal.SIGKILL, "") == "killed by SIGKILL"
+    assert replicas.how_it_ended(-37, "") == "killed by 37", "some real-time signals have no name"
+    assert replicas.how_it_ended(-9, "", "process 7 was stopped for 8 s") == "process 7 was stopped for 8 s"
     assert replicas.how_it_ended(1, "MemoryError") == "MemoryError" and replicas.how_it_ended(1, "") == "exit code 1"
     assert RankLost("rank 1 was lost").exit_code == 6
+
+
+def test_a_folder_with_files_is_refused_before_ranks_could_be_lost_and_begun_again(nothing_starts, capsys, tmp_path):
+    """A run that had saved nothing is deleted before it begins again: never files of others."""
+    (tmp_path / "thesis.txt").write_text("years of work")
+    assert main(["train", "pong", *CPU, "--restarts", "2", "--run-dir", str(tmp_path)]) == 2
+    assert "is not empty; hint: --resume" in capsys.readouterr().err
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped here: run it on Linux or macOS")
+def test_a_rank_that_was_stopped_is_named_however_early(monkeypatch, tmp_path):
+    """Before the ranks have met there is nobody else who could miss it."""
+    monkeypatch.setattr(watchdog, "STOPPED_S", 1.0)
+    crew = replicas.Crew([], 0, tmp_path)
+    words = "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)"
+    crew.processes = [subprocess.Popen([sys.executable, "-c", words])]
+    codes = crew.wait([])
+    assert codes == {0: -signal.SIGKILL} and crew.given_up[0].endswith("was stopped for 1 s")
+
+
+def test_what_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with replicas._noted_signals() as told:
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+        assert told == [signal.SIGTERM] and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

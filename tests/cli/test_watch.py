@@ -3,7 +3,11 @@
 import http.client
 import os
 import pathlib
+import signal
 import socket
+import struct
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -120,3 +124,49 @@ def test_bad_input_is_one_line(capsys, run):
         taken.listen()
         assert main(["watch", str(run), "--no-game", "--port", str(taken.getsockname()[1])]) == 2
     assert "hint: choose another with --port, or 0 for any" in capsys.readouterr().err
+
+
+@pytest.fixture
+def served(run):
+    page = watch.Page(run, None)
+    server = watch.serve(page, 0)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield SimpleNamespace(port=server.server_address[1], page=page)
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_run_that_goes_away_is_said_and_the_page_comes_back(run, served, capfd):
+    assert get(served.port)[0] == 200
+    run.rename(run.with_name("elsewhere"))
+    served.page._not_before = 0.0
+    status, text = get(served.port)
+    assert status == 503 and "pong does not exist" in text
+    run.with_name("elsewhere").rename(run)
+    assert get(served.port)[0] == 200 and "Traceback" not in capfd.readouterr().err
+
+
+def test_a_browser_that_leaves_is_no_error(served, capfd):
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", served.port)) as browser:
+            browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # leaves with a reset
+            browser.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert get(served.port)[0] == 200 and "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="a process cannot be told to end here: run it on Linux")
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGHUP"])
+def test_told_to_end_it_leaves_nothing_behind(number, run, tmp_path):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dqnitro", "watch", str(run), "--no-game", "--port", "0"], stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(temporary)},
+    )  # fmt: skip
+    assert process.stdout.readline().startswith("http://127.0.0.1:")
+    (left,) = temporary.iterdir()
+    assert left.name.startswith(f"dqnitro-watch-{process.pid}-")
+    process.send_signal(getattr(signal, number))
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 128 + getattr(signal, number) and "Traceback" not in said
+    assert not list(temporary.iterdir())

@@ -11,6 +11,7 @@ import pytest
 
 from dqnitro.common import signals
 from dqnitro.common.signals import WAIT, Interrupted, Signals
+from dqnitro.run.processes.watchdog import process_state
 
 
 def later(number: int, seconds: float = 0.1) -> None:
@@ -122,3 +123,23 @@ with signals.Signals().installed() as s, s.starting(lambda: pathlib.Path({str(tm
 """
     out = subprocess.run([sys.executable, "-c", code], timeout=300)
     assert out.returncode == 130 and (tmp_path / "left").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux's kernel ends a process with its parent: run it there")
+def test_a_process_that_is_stopped_ends_with_its_parent():
+    child = "import os, signal; from dqnitro.common.signals import end_with_parent; assert end_with_parent(); "
+    child += "os.kill(os.getpid(), signal.SIGSTOP)"
+    parent = f"import subprocess, sys, time; p = subprocess.Popen([sys.executable, '-c', {child!r}]); "
+    parent += "print(p.pid, flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", parent], stdout=subprocess.PIPE, text=True) as process:
+        pid = int(process.stdout.readline())
+        wait_until(lambda: process_state(pid) == "stopped")
+        process.kill()
+    wait_until(lambda: process_state(pid) in ("gone", "zombie"))
+
+
+def wait_until(condition) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from dqnitro.common.files import alone_in
 from dqnitro.common.intervals import Interval
 from dqnitro.errors import ConfigError
 from dqnitro.lab import store
@@ -65,3 +66,36 @@ def test_default_names_never_overwrite(tmp_path):
     store.save(first, {"what": "ladder"})
     second = store.default_path("ladder", "ALE/Pong-v5", tmp_path / "ladders")
     assert first != second and first.name.startswith("ALE-Pong-v5-")
+
+
+def test_one_command_at_a_time_works_in_a_folder_and_one_that_does_nothing_leaves_nothing(tmp_path):
+    folder = tmp_path / "a" / "b"
+    with (
+        alone_in(folder),
+        pytest.raises(ConfigError, match="another command is at work on .*b; hint: wait"),
+        alone_in(folder),
+    ):
+        pytest.fail("two at once")
+    assert not list(tmp_path.iterdir())
+    with alone_in(folder):
+        (folder / "kept").write_text("")
+    with alone_in(folder):
+        pass
+    assert (folder / "kept").is_file()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
+def test_a_damaged_request_is_one_line(content, tmp_path):
+    path = tmp_path / "sweep.json"
+    assert store.kept(path) is None
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="sweep.json is damaged"):
+        store.kept(path)
+
+
+def test_a_folder_with_files_of_others_is_refused(tmp_path):
+    (tmp_path / ".lock").write_text("")
+    assert store.kept(tmp_path / "sweep.json") is None
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match="is not empty and has no sweep.json; hint: give a new folder with --state"):
+        store.kept(tmp_path / "sweep.json")

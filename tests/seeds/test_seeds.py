@@ -17,6 +17,7 @@ from dqnitro.seeds.allocation import GPU_BYTES, USABLE, Room, replay_bytes, shar
 from dqnitro.seeds.folder import SeedsFolder, is_seeds, seed_range
 from dqnitro.seeds.launcher import Team, last_words
 from dqnitro.seeds.summary import STOPPED, all_facts, last_progress, seed_facts, spread
+from dqnitro.store.run_folder import RunFolder
 
 LARGE = 1e15
 PONG, POLE = Config(env_id="pong"), Config(env_id="CartPole-v1")
@@ -258,7 +259,7 @@ def test_the_facts_of_all_seeds(tmp_path):
     stand(f, 3, "running", mean_score=None)
     runs = [seed_facts(f, s, code) for s, code in ((1, 0), (2, 0), (3, 1), (4, None))]
     assert [r["state"] for r in runs] == ["solved", "solved", "failed", "waiting"]
-    assert [seed_facts(f, 3, code)["state"] for code in STOPPED] == ["stopped"] * 4
+    assert [seed_facts(f, 3, code)["state"] for code in STOPPED] == ["stopped"] * len(STOPPED)
     whole = all_facts(f, runs)
     assert whole["solved"] == 2 and whole["score"]["median"] == 19.0 and whole["score"]["n"] == 2
     assert whole["seconds_to_solve"] == {"median": None, "min": 10.0, "max": 30.0, "n": 2, "of": 4, "interval": None}
@@ -271,3 +272,23 @@ def test_the_newest_progress_is_read_while_somebody_writes(tmp_path):
     lines = [json.dumps({"event": "progress", "steps": k, "fill": "x" * 200}) for k in range(200)]
     path.write_text("\n".join([*lines, '{"event": "game", "steps": 5}', '{"event": "progress", "ste']))
     assert last_progress(path)["steps"] == 199
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_seed_that_was_told_to_stop_has_not_failed(name, tmp_path):
+    folder = SeedsFolder.create(tmp_path / "r", POLE, (1, 2), "fast", (), 2)
+    number = getattr(signal, name)
+    for code in (128 + number, -number):
+        assert seed_facts(folder, 1, code)["state"] == "waiting"
+    assert seed_facts(folder, 1, -signal.SIGKILL)["state"] == "failed"
+
+
+def test_a_run_that_has_saved_nothing_yet_is_not_deleted_under_its_process(tmp_path):
+    folder = SeedsFolder.create(tmp_path / "r", POLE, (1,), "fast", (), 1)
+    begun = RunFolder.create(folder.run_dir(1), POLE, "fast", ())
+    with pytest.raises(CheckpointError, match="is being trained by another process"):
+        folder.clear_unbegun(1)
+    assert (begun.path / "config.json").is_file()
+    begun.unlock()
+    folder.clear_unbegun(1)
+    assert not begun.path.exists()

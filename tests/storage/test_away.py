@@ -4,13 +4,15 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import uuid
 
 import pytest
 
+from dqnitro.common.files import temporary_folder
 from dqnitro.errors import StorageError
 from dqnitro.storage import away
-from dqnitro.storage.away import Away, Courier, scratch_folder
+from dqnitro.storage.away import Away, Courier
 from dqnitro.storage.base import LocalStorage, whole
 from dqnitro.storage.by_url import storage_at
 from dqnitro.storage.home import home_at
@@ -64,14 +66,13 @@ def test_a_storage_that_fails_for_long_ends_the_run(pair, monkeypatch):
 
 
 def test_folders_of_processes_that_were_killed_are_removed_and_others_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr(away.tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(away.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     old, mine = tmp_path / f"{away.PREFIX}{gone.pid}-x", tmp_path / f"{away.PREFIX}{os.getpid()}-y"
     for folder in (old, mine):
         folder.mkdir()
-    with scratch_folder() as folder:
+    with temporary_folder(away.PREFIX) as folder:
         assert folder.parent == tmp_path and not old.exists() and mine.exists()
     assert list(tmp_path.iterdir()) == [mine]
 

@@ -45,8 +45,8 @@ Commands
 
 `dqnitro COMMAND --help` shows a command's examples and options.
 Exit codes: 0 done, 1 unexpected failure, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment
-or a callback failed (these three save the run first), 6 a rank was lost, 7 ranks differ (the last checkpoint stands),
-129 SIGHUP, 130 Ctrl-C, 143 SIGTERM (these leave a checkpoint).
+or a callback failed (these three save the run first) or another piece of your own, 6 a rank was lost, 7 ranks differ
+(the last checkpoint stands), 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM (these leave a checkpoint).
 """
 
 
@@ -86,7 +86,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(name: str, rest: list[str]) -> int:
     """Run the module of a command; errors that a user can act on become one line and an exit code."""
-    from dqnitro.errors import CallbackFailed, DivergedError, EnvFailed, PlayerDied, RankLost, RanksDiffer, UserError
+    from dqnitro.errors import (
+        CallbackFailed,
+        DivergedError,
+        EnvFailed,
+        PieceFailed,
+        PlayerDied,
+        RankLost,
+        RanksDiffer,
+        UserError,
+    )
 
     # numba, torch and gymnasium warn about things that our users cannot change.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:gymnasium")
@@ -95,7 +104,7 @@ def run_command(name: str, rest: list[str]) -> int:
     except (UserError, DivergedError, PlayerDied, RankLost, RanksDiffer) as e:
         print(f"dqnitro {name}: {e}", file=sys.stderr)
         return e.exit_code
-    except (EnvFailed, CallbackFailed) as e:
+    except (EnvFailed, CallbackFailed, PieceFailed) as e:
         print(f"{e.trace}dqnitro {name}: {e}", file=sys.stderr)
         return e.exit_code
     except BrokenPipeError:  # `dqnitro runs | head`

@@ -18,6 +18,7 @@ from dqnitro.cli.terminal.following import follow
 from dqnitro.cli.terminal.launching import Place, add_on_flag, place, state_folder
 from dqnitro.cli.terminal.live import LOG_EVERY_S, Block
 from dqnitro.cli.terminal.wording import duration
+from dqnitro.common.files import alone_in
 from dqnitro.protocol import NAMED
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
 from dqnitro.seeds.launcher import last_words
@@ -86,7 +87,7 @@ def make_parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
-    from dqnitro.lab.atari import Asked, default_state, games_named, jobs_of, make_result, open_folder
+    from dqnitro.lab.atari import Asked, default_state, games_named
 
     changes = config_changes(args)
     seeds = seed_range(changes.pop("seed", 1), args.seeds)
@@ -96,6 +97,14 @@ def main(argv: list[str]) -> int:
     )  # fmt: skip
     name = args.games.replace(",", "-")
     path = state_folder(args.state) or default_state(asked, name if len(name) < 60 else "games")
+    with alone_in(path):
+        return _run(args, asked, path)
+
+
+def _run(args: argparse.Namespace, asked: Asked, path: pathlib.Path) -> int:
+    """Train what is not done in this folder, and show what there is."""
+    from dqnitro.lab.atari import jobs_of, make_result, open_folder
+
     with place(args.on) as here:
         folders, mine = open_folder(path, asked, args.at_once, here.share)
         todo = jobs_of(folders, asked.seeds, asked.fresh_games)

@@ -7,6 +7,7 @@ import pathlib
 import sys
 
 from dqnitro.cli.terminal.flags import Parser, count, note
+from dqnitro.common.signals import orderly
 
 DESCRIPTION = """\
 Write a trained agent into a folder that can be taken away: weights (safetensors), settings, scores with their
@@ -38,10 +39,13 @@ def main(argv: list[str]) -> int:
     p.add_argument("--json", action="store_true", help="print what was written as JSON")
     args = p.parse(argv)
     from dqnitro.agents import find
-    from dqnitro.export import Wanted, export, push
+    from dqnitro.export import Wanted, check_push, export, push
 
+    if args.push:
+        check_push(args.push)
     wanted = Wanted(args.games, args.envs, not args.no_video, not args.no_onnx, args.trust, note, args.best)
-    made = export(find(args.run), pathlib.Path(args.out), wanted)
+    with orderly():
+        made = export(find(args.run), pathlib.Path(args.out), wanted)
     at = push(made.folder, args.push) if args.push else None
     if args.json:
         facts = {"folder": str(made.folder), "files": list(made.files), "left_out": made.left_out, **made.facts}

@@ -15,13 +15,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dqnitro.cli.terminal.flags import note
-from dqnitro.common.signals import NUMBERS
+from dqnitro.common.files import temporary_folder
+from dqnitro.common.signals import ALWAYS, NUMBERS, signal_name
 from dqnitro.config import Config
 from dqnitro.distributed import world
 from dqnitro.errors import ConfigError, RankLost, UserError
@@ -62,6 +62,7 @@ class Crew:
             common["GLOO_SOCKET_IFNAME"] = "lo0"
         self.logs = [folder / f"rank{rank}.log" for rank in range(size)]
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.given_up: dict[int, str] = {}  # ranks that were ended because they had been stopped
         for rank in range(size):
             # Sessions of their own: Ctrl-C in a terminal must reach rank 0 once, through this process. Standard input
             # closes when this process is gone, however it went.
@@ -79,13 +80,20 @@ class Crew:
         """Until all have ended; the codes of those that ended by themselves. `told`: signals for rank 0, which decides
         for all.
         """
+        from dqnitro.run.processes.watchdog import HeldUp
+
         deadline = float("inf")
         ended: dict[int, int] = {}
+        held = {rank: HeldUp(p.pid) for rank, p in enumerate(self.processes)}
         while len(ended) < len(self.processes):
             while told:
                 self.processes[0].send_signal(told.pop(0))
                 self.processes[0].send_signal(signal.SIGCONT)
             ended |= {rank: p.returncode for rank, p in enumerate(self.processes) if p.poll() is not None}
+            for rank in held.keys() - ended.keys():
+                if why := held[rank].waited(POLL_S):
+                    self.given_up[rank] = why
+                    self.processes[rank].kill()
             if any(ended.values()):
                 deadline = min(deadline, time.monotonic() + GRACE_S)
             if time.monotonic() > deadline:
@@ -117,17 +125,16 @@ def _order(code: int) -> int:
     return 0 if code < 0 else 2 if code == RankLost.exit_code else 1
 
 
-def how_it_ended(code: int, words: str) -> str:
-    if code < 0:
-        return f"killed by {signal.Signals(-code).name}"
-    return words or f"exit code {code}"
+def how_it_ended(code: int, words: str, given_up: str = "") -> str:
+    return given_up or (f"killed by {signal_name(-code)}" if code < 0 else words or f"exit code {code}")
 
 
 @contextlib.contextmanager
 def _noted_signals() -> Iterator[list[int]]:
     """Signals that have come to this process, for rank 0."""
     told: list[int] = []
-    old = {n: signal.signal(n, lambda number, _: told.append(number)) for n in NUMBERS}
+    heard = [n for n in NUMBERS if n in ALWAYS or signal.getsignal(n) != signal.SIG_IGN]  # `nohup` ignores one
+    old = {n: signal.signal(n, lambda number, _: told.append(number)) for n in heard}
     try:
         yield told
     finally:
@@ -138,9 +145,9 @@ def _noted_signals() -> Iterator[list[int]]:
 def launch(args: argparse.Namespace, argv: Sequence[str], size: int) -> int:
     """Start all ranks, again if one is lost and `--restarts` allows it; the exit code."""
     _config(args)  # what cannot work is said before anything is started
+    _check_new(args)
     command, left = ["train", *argv], args.restarts or 0
-    with tempfile.TemporaryDirectory(prefix="dqnitro-ranks-") as name, _noted_signals() as told:
-        folder = pathlib.Path(name)
+    with temporary_folder("dqnitro-ranks-") as folder, _noted_signals() as told:
         while True:
             crew = Crew(command, size, folder)
             try:
@@ -150,13 +157,20 @@ def launch(args: argparse.Namespace, argv: Sequence[str], size: int) -> int:
             rank = lost_rank(codes)
             if rank is None:
                 return codes.get(0, RankLost.exit_code)
-            how = how_it_ended(codes[rank], crew.last_words(rank))
+            how = how_it_ended(codes[rank], crew.last_words(rank), crew.given_up.get(rank, ""))
             again = left > 0 and not told
             note(_told(rank, size, how, _run_dir(folder, args), again))
             if not again:
                 return RankLost.exit_code
             left -= 1
             command = _restarted(args, argv, _run_dir(folder, args), size)
+
+
+def _check_new(args: argparse.Namespace) -> None:
+    """The folder of a new run is empty, so that all that is in it later comes from the ranks."""
+    path = pathlib.Path(args.run_dir) if args.run_dir and not args.resume else None
+    if path is not None and path.is_dir() and any(path.iterdir()):
+        raise ConfigError(f"{path} is not empty", f"--resume {path} continues that run; --run-dir takes a new name")
 
 
 def _run_dir(folder: pathlib.Path, args: argparse.Namespace) -> pathlib.Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import pathlib
 import sys
@@ -29,6 +30,7 @@ from dqnitro.storage.home import Home, home_at
 if TYPE_CHECKING:
     from dqnitro.cli.terminal.launching import AnyTeam
     from dqnitro.config import Config
+    from dqnitro.store.run_folder import RunFolder
 
 SHOW_EVERY_S = 1.0
 TOP = (FILE, "summary.json", "page.html")  # of the whole folder
@@ -61,8 +63,12 @@ def _trained(
     args: argparse.Namespace, plan: tuple[Config, Sequence[str]] | None, home: Home
 ) -> tuple[SeedsFolder, AnyTeam, str | None, float]:
     """Run the seeds that are not done; returns the signal that stopped them, if any, and the seconds it took."""
-    with place(args.on) as here:
-        folder, more_minutes = _resumed(args, home) if plan is None else (_created(args, *plan, here, home), False)
+    with place(args.on) as here, contextlib.ExitStack() as held:
+        if plan is None:
+            folder, more_minutes, owner = _resumed(args, home, held)
+        else:
+            folder, more_minutes = _created(args, *plan, here, home), False
+            owner = _owned(folder.path, held)
         home.keep([FILE])
         todo = [s for s in folder.seeds if not folder.is_done(s, more_minutes)]
         options = ["--eval-games", str(args.eval_games), *(["--no-video"] if args.no_video else [])]
@@ -71,7 +77,17 @@ def _trained(
         team = _team(here, folder, todo, options, more_minutes, home)
         with home.followed(_tops(folder)), Block(args.quiet) as block:
             show = Display(block, LOG_EVERY_S if args.log_every is None else args.log_every, args.json_lines)
-            return folder, team, *_follow(team, folder, show, home)
+            return folder, team, *_follow(team, folder, owner, show, home)
+
+
+def _owned(path: pathlib.Path, held: contextlib.ExitStack) -> RunFolder:
+    """The folder, locked until `held` ends: one command at a time starts seeds in it."""
+    from dqnitro.store.run_folder import RunFolder
+
+    owner = RunFolder(path)
+    owner.lock()
+    held.callback(owner.unlock)
+    return owner
 
 
 def _tops(folder: SeedsFolder) -> list[str]:
@@ -146,43 +162,36 @@ def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], her
     return folder
 
 
-def _resumed(args: argparse.Namespace, home: Home) -> tuple[SeedsFolder, bool]:
-    """The folder, and whether `--minutes` was given: then the time counts from the resume."""
+def _resumed(args: argparse.Namespace, home: Home, held: contextlib.ExitStack) -> tuple[SeedsFolder, bool, RunFolder]:
+    """The folder; whether `--minutes` was given: then the time counts from the resume; and the folder's lock."""
     if args.seeds is not None:
         raise ConfigError(
             "--seeds cannot be used with --resume", "the folder already names its seeds; start a new one for more"
         )
     from dqnitro.envs.names import check_trust
-    from dqnitro.store.run_folder import RunFolder
 
     path, changes = home.path or pathlib.Path(args.resume), config_changes(args)
-    owner = RunFolder(path)
-    owner.lock()  # fails before anything is read if another process has it; `_follow` takes it for good
-    owner.unlock()
+    owner = _owned(path, held)
     folder = SeedsFolder.read(path)
     home.fetch(_tops(folder))
     check_trust(folder.config, args.trust)
     folder = folder.changed(changes, min(args.at_once or folder.at_once, len(folder.seeds)))
     note(f"{folder.config.env_id}: resuming {args.resume}, {len(folder.seeds)} seeds")
-    return folder, "max_minutes" in changes
+    return folder, "max_minutes" in changes, owner
 
 
-def _follow(team: AnyTeam, folder: SeedsFolder, show: Display, home: Home) -> tuple[str | None, float]:
+def _follow(
+    team: AnyTeam, folder: SeedsFolder, owner: RunFolder, show: Display, home: Home
+) -> tuple[str | None, float]:
     """Wait until all seeds have ended; returns the signal that stopped them, if any, and the seconds it took."""
-    from dqnitro.store.run_folder import RunFolder
 
     def look(ended: Sequence[Any]) -> None:
         if ended:  # how they did
             home.fetch([path.name for m in ended for path in (folder.run_dir(m.seed), folder.log(m.seed))])
         show.look(folder, team, ended)
 
-    owner = RunFolder(folder.path)
-    owner.lock()
-    try:
-        owner.write_summary("running", env_id=folder.config.env_id)
-        return follow(team, look, lambda seed: f"seed {seed}", "seed")
-    finally:
-        owner.unlock()
+    owner.write_summary("running", env_id=folder.config.env_id)
+    return follow(team, look, lambda seed: f"seed {seed}", "seed")
 
 
 def _facts(folder: SeedsFolder, team: AnyTeam, seed: int) -> dict[str, Any]:

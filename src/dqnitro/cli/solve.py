@@ -35,7 +35,7 @@ def add_flags(p: Any) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from dqnitro.common.files import file_stem
+    from dqnitro.common.files import alone_in, file_stem
     from dqnitro.lab.solve import rows_named, solve_rows
     from dqnitro.lab.store import default_path
     from dqnitro.seeds.folder import seed_range
@@ -50,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     seeds = seed_range(changes.pop("seed", 1), args.seeds)
     folder = pathlib.Path(args.state or f"solve/{file_stem(args.game)}")
     t.say_where(args)
-    with t.Reports(f"solve {args.game}", args) as progress:
+    with alone_in(folder), t.Reports(f"solve {args.game}", args) as progress:
         result = solve_rows(
             args.game, names, folder, seeds=seeds, minutes=args.minutes, at_once=args.at_once, whole=whole,
             changes=changes, say=progress.say,

@@ -13,7 +13,7 @@ from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes,
 from dqnitro.cli.terminal.following import follow
 from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place, state_folder
 from dqnitro.cli.terminal.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
-from dqnitro.common.files import check_writable
+from dqnitro.common.files import alone_in, check_writable
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
 from dqnitro.seeds.launcher import last_words
@@ -91,10 +91,12 @@ def main(argv: list[str]) -> int:
     out = pathlib.Path(args.out) if args.out else default_path(setting, args.game, pathlib.Path("sweeps"))
     check_writable(out)
     if args.on is not None or args.state is not None:
-        from dqnitro.lab.sweep_runs import Asked
+        from dqnitro.lab.sweep_runs import Asked, default_state
 
         asked = Asked(args.game, setting, values, args.recipe, tuple(seeds), changes)
-        return finish(_with_folders(asked, args), out, args.json, show)
+        state = state_folder(args.state) or default_state(asked)
+        with alone_in(state):
+            return finish(_with_folders(asked, state, args), out, args.json, show)
     say_where(args, args.recipe)
     with Reports(f"sweep {args.setting}", args) as progress:
         result = sweep(
@@ -144,13 +146,12 @@ def show_search(result: dict[str, Any]) -> None:
     print(f"\n{len(lines)} of {result['trials']} trials, recipe {result['recipe']}, games {', '.join(result['games'])}")
 
 
-def _with_folders(asked: Asked, args: argparse.Namespace) -> dict[str, Any]:
+def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace) -> dict[str, Any]:
     """Every run is a process with a folder, here or on a cluster."""
     from dqnitro.lab.sweep import base_of, result_of
-    from dqnitro.lab.sweep_runs import FILE, default_state, jobs_of, open_folders, read_runs
+    from dqnitro.lab.sweep_runs import FILE, jobs_of, open_folders, read_runs
     from dqnitro.seeds.allocation import least_need
 
-    state = state_folder(args.state) or default_state(asked)
     with place(args.on) as here:
         folders, skipped, mine = open_folders(state, asked, here.share, args.at_once)
         todo = jobs_of(asked, folders)

@@ -6,14 +6,16 @@ import dataclasses
 import os
 import pathlib
 import re
-import tempfile
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from dqnitro.cli.terminal.flags import Parser, count, note
-from dqnitro.errors import ConfigError
+from dqnitro.common.files import temporary_folder
+from dqnitro.common.signals import orderly
+from dqnitro.errors import ConfigError, UserError
 from dqnitro.report.run_page import Film
 
 DESCRIPTION = """\
@@ -48,8 +50,8 @@ def main(argv: list[str]) -> int:
 
     run = pathlib.Path(args.run)
     read_run(run)  # report a wrong folder before anything is served
-    with tempfile.TemporaryDirectory(prefix="dqnitro-watch-") as folder:
-        game = None if args.no_game else Game(run, pathlib.Path(folder), args.trust)
+    with orderly(), temporary_folder("dqnitro-watch-") as folder:
+        game = None if args.no_game else Game(run, folder, args.trust)
         try:
             server = serve(Page(run, game), args.port)
         except (OSError, OverflowError) as e:
@@ -172,7 +174,12 @@ def serve(page: Page, port: int) -> ThreadingHTTPServer:
                 return
             film = page.game.path if page.game else None
             if self.path == "/":
-                self._send("text/html; charset=utf-8", page.text().encode("utf-8", "replace"))
+                try:
+                    text = page.text()
+                except (UserError, OSError) as e:  # the folder was moved, or a file damaged
+                    self.send_error(503, "the run cannot be read now", str(e))
+                    return
+                self._send("text/html; charset=utf-8", text.encode("utf-8", "replace"))
             elif film is not None and self.path == f"/{film.name}":
                 try:
                     self._send("video/mp4", film.read_bytes())
@@ -195,4 +202,9 @@ def serve(page: Page, port: int) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             """Nothing: a line per refresh would bury the address."""
 
-    return ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            if not isinstance(sys.exception(), ConnectionError):  # a browser that has left
+                super().handle_error(request, client_address)
+
+    return Server(("127.0.0.1", port), Handler)

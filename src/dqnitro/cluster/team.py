@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 from dqnitro.cluster.connect import Cluster
 from dqnitro.cluster.nodes import Need
-from dqnitro.common.files import HeldLock
+from dqnitro.common.files import HeldLock, temporary_folder
 from dqnitro.errors import UserError
-from dqnitro.storage.away import Away, Courier, scratch_folder
+from dqnitro.storage.away import PREFIX, Away, Courier
 from dqnitro.storage.by_url import storage_at
 from dqnitro.storage.mailbox import Answer, Mailbox, MailboxStorage, Request, Served, serve
 from dqnitro.storage.mirror import Superseded
@@ -83,7 +83,7 @@ class RunHost:
         if order.away is None:
             return Ended(self._train(order))
         try:
-            with scratch_folder() as scratch:
+            with temporary_folder(PREFIX) as scratch:
                 url = order.away.url
                 storage = storage_at(url) if url else MailboxStorage(self._mailbox.call)
                 courier = Courier(order.away, storage, scratch)

@@ -11,6 +11,8 @@ import math
 import os
 import pathlib
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -176,6 +178,20 @@ def _is_alive(pid: int) -> bool:
     return psutil.pid_exists(pid)
 
 
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[pathlib.Path]:
+    """A folder of this process, below TMPDIR. What processes that were killed have left is removed."""
+    for old in pathlib.Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        pid = old.name.removeprefix(prefix).partition("-")[0]
+        if pid.isdigit() and not _is_alive(int(pid)):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-")).resolve()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 LOCK = ".lock"  # the file of a run folder that the process which trains it holds
 
 
@@ -239,3 +255,33 @@ def is_locked(folder: pathlib.Path) -> bool:
             return take_lock(file) is False
     except OSError:  # there never was a lock
         return False
+
+
+@contextlib.contextmanager
+def alone_in(folder: pathlib.Path) -> Iterator[None]:
+    """One command at a time works on the runs of a folder; ConfigError for another one.
+
+    The folder is made; if nothing comes into it, it goes again.
+    """
+    made = next((p for p in (*reversed(folder.parents), folder) if not p.exists()), None)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with alone_with(folder / LOCK, folder):
+            yield
+    finally:
+        if [p.name for p in folder.iterdir()] == [LOCK] and made is not None:
+            (folder / LOCK).unlink()
+            while True:
+                folder.rmdir()
+                if folder == made:
+                    break
+                folder = folder.parent
+
+
+@contextlib.contextmanager
+def alone_with(path: pathlib.Path, shown: pathlib.Path | None = None) -> Iterator[None]:
+    """The same with one file, which is made."""
+    with path.open("a") as file:
+        if take_lock(file) is False:
+            raise ConfigError(f"another command is at work on {shown or path}", "wait for it, or give another --state")
+        yield

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -20,6 +21,24 @@ from typing import Any
 NUMBERS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 ALWAYS = (signal.SIGINT, signal.SIGTERM)  # also in a shell's background, where SIGINT is ignored
 PATIENCE_S = 5.0
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL, or the number of a signal that has no name, as some real-time signals have none."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
+PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> bool:
+    """From now on the kernel ends this process with the one that started it, even if it is stopped or stuck. Only Linux
+    does: elsewhere False.
+    """
+    return sys.platform == "linux" and ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) == 0
 
 
 class Interrupted(BaseException):
@@ -168,6 +187,28 @@ class Signals:
             yield
         finally:
             self._leave = None
+
+
+@contextlib.contextmanager
+def orderly() -> Iterator[None]:
+    """For commands that save nothing: SIGTERM and SIGHUP end the block as an exception does, and what it made for
+    itself is removed.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _frame: Any) -> None:
+        sys.exit(128 + number)
+
+    usual = [n for n in NUMBERS if n != signal.SIGINT and signal.getsignal(n) == signal.SIG_DFL]
+    for number in usual:
+        signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        for number in usual:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _to_main_thread(number: int) -> None:

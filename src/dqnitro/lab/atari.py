@@ -24,7 +24,7 @@ from dqnitro.config import Config, nearest
 from dqnitro.envs import possible_scores
 from dqnitro.errors import ConfigError
 from dqnitro.lab.points import score_points
-from dqnitro.lab.store import header
+from dqnitro.lab.store import header, kept
 from dqnitro.planning import Wish, planned
 from dqnitro.scoring import EPSILON
 from dqnitro.seeds.allocation import Share, find_room, share
@@ -143,11 +143,9 @@ def open_folder(
 
 
 def _check(path: pathlib.Path, asked: Asked) -> None:
-    file = path / FILE
-    if file.is_file() and json.loads(file.read_text()) != json.loads(json.dumps(asked.kept())):
-        raise ConfigError(
-            f"{path} was begun with other options ({file.read_text().strip()[:200]})", "give another --state"
-        )
+    before = kept(path / FILE)
+    if before is not None and before != json.loads(json.dumps(asked.kept())):
+        raise ConfigError(f"{path} was begun with other options ({json.dumps(before)[:200]})", "give another --state")
 
 
 def jobs_of(folders: Mapping[str, SeedsFolder], seeds: Sequence[int], fresh_games: int) -> list[Job]:

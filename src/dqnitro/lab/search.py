@@ -16,6 +16,7 @@ from typing import Any
 
 from dqnitro import published
 from dqnitro.callback import Callback, Training
+from dqnitro.common.files import alone_with
 from dqnitro.common.parsing import real
 from dqnitro.config import FIELDS, RANGES, Config
 from dqnitro.envs import atari_game
@@ -152,18 +153,23 @@ class Asked:
 
 def open_study(path: pathlib.Path, asked: Asked, base: Config) -> Any:
     """The study in this file, or a new one, which begins with the recipe as it is."""
-    try:
-        import optuna
-        from optuna.storages import JournalStorage
-        from optuna.storages.journal import JournalFileBackend
-    except ModuleNotFoundError as e:
-        raise ConfigError("a search over several settings needs Optuna", "pip install 'dqnitro[optuna]'") from e
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    study = optuna.create_study(
-        storage=JournalStorage(JournalFileBackend(str(path))), study_name="search", direction="maximize",
-        load_if_exists=True, pruner=optuna.pruners.MedianPruner(n_startup_trials=BEFORE_STOPPING),
-    )  # fmt: skip
+    try:
+        study = optuna.create_study(
+            storage=JournalStorage(JournalFileBackend(str(path))), study_name="search", direction="maximize",
+            load_if_exists=True, pruner=optuna.pruners.MedianPruner(n_startup_trials=BEFORE_STOPPING),
+        )  # fmt: skip
+    except OSError:
+        raise
+    except Exception as e:  # Optuna does not check what it reads
+        raise ConfigError(
+            f"{path} cannot be read as the trials of a search ({type(e).__name__}: {e})",
+            "delete it, or give another --state",
+        ) from e
     study.sampler = optuna.samplers.TPESampler(seed=base.seed + len(study.trials))
     kept = json.loads(json.dumps(asked.kept()))
     if study.user_attrs.get("asked", kept) != kept:
@@ -215,6 +221,16 @@ def run_trial(trial: Any, asked: Asked, say: Callable[[str], None]) -> float | s
 def search(asked: Asked, path: pathlib.Path, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Trials until there are as many as were asked for, those of earlier calls included."""
     base = asked.check()
+    try:
+        import optuna  # noqa: F401 - before there is a file
+    except ModuleNotFoundError as e:
+        raise ConfigError("a search over several settings needs Optuna", "pip install 'dqnitro[optuna]'") from e
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with alone_with(path):
+        return _search(asked, path, base, say)
+
+
+def _search(asked: Asked, path: pathlib.Path, base: Config, say: Callable[[str], None]) -> dict[str, Any]:
     study = open_study(path, asked, base)
     from optuna.trial import TrialState
 

@@ -26,11 +26,12 @@ from dqnitro import recipes
 from dqnitro.common.files import file_stem, write_json
 from dqnitro.common.host import usable_cores
 from dqnitro.common.intervals import Interval, rate_interval
+from dqnitro.common.parsing import items, number
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab.points import score_points
 from dqnitro.lab.race import Race
-from dqnitro.lab.store import header
+from dqnitro.lab.store import header, kept
 from dqnitro.lab.time_to_solve import learning_key
 from dqnitro.lab.where import lab_plan, where
 from dqnitro.ladder import RUNGS, climb, in_force
@@ -150,8 +151,9 @@ def measure_rates(
 ) -> dict[str, list[float]]:
     """Steps a second of each row, alone on the machine; rows that the folder knows already are not measured again."""
     path = folder / "rates.json"
-    known: dict[str, list[float]] = json.loads(path.read_text()) if path.is_file() else {}
-    missing = {name: config for name, config in configs.items() if name not in known}
+    stored = (kept(path) or {}) if path.is_file() else {}
+    known = {name: rates for name, rates in stored.items() if all(map(number, items(rates)))}
+    missing = {name: config for name, config in configs.items() if not items(known.get(name))}
     if missing:
         with Race(minutes, say) as race:
             race.expected = len(missing)
@@ -213,7 +215,7 @@ class Work:
         paths = [str(pathlib.Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         process = subprocess.Popen(
             [sys.executable, "-m", "dqnitro.lab.solve_job", str(path)],
-            stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, stdin=subprocess.PIPE,  # never written to; it closes when this process is gone
             env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         log.close()
@@ -281,12 +283,11 @@ def _check_folder(folder: pathlib.Path, game: str, changes: Mapping[str, Any]) -
     """A folder belongs to one game and one set of options: steps and rates of others must not be mixed in."""
     path = folder / "solve.json"
     mine = {"game": game, "changes": dict(changes)}
-    if not path.is_file():
+    before = kept(path)
+    if before is None:
         write_json(path, mine)
-    elif json.loads(path.read_text()) != mine:
-        raise ConfigError(
-            f"{folder} was begun with other options ({path.read_text().strip()[:120]})", "give another --state"
-        )
+    elif before != json.loads(json.dumps(mine)):
+        raise ConfigError(f"{folder} was begun with other options ({json.dumps(before)[:120]})", "give another --state")
 
 
 def _in_turn(jobs: Mapping[str, Sequence[Job]]) -> list[Job]:

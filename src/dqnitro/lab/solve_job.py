@@ -10,8 +10,10 @@ from dqnitro.config import Config
 
 
 def main(argv: list[str]) -> int:
+    from dqnitro.seeds.launcher import stop_with_parent
     from dqnitro.session import resume, train
 
+    stop_with_parent()
     order = json.loads(pathlib.Path(argv[0]).read_text())
     folder, minutes = pathlib.Path(order["folder"]), float(order["minutes"])
     config = Config.from_dict(order["config"]).replace(max_minutes=minutes, log_every_s=2.0, checkpoint_every_s=0.0)
@@ -20,6 +22,9 @@ def main(argv: list[str]) -> int:
     if folder.is_dir():  # it was killed before its first checkpoint
         import shutil
 
+        from dqnitro.store.run_folder import RunFolder
+
+        RunFolder(folder).lock()  # CheckpointError if a process is at work there; freed when this one ends
         shutil.rmtree(folder)
     return train(config, folder, recipe="solve", rungs=order["rungs"]).exit_code
 

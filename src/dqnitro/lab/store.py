@@ -23,6 +23,21 @@ def header(what: str, game: str, **facts: Any) -> dict[str, Any]:
     return {"what": what, "format": FORMAT, "game": game, "date": now, **facts, **provenance()}
 
 
+def kept(path: pathlib.Path) -> dict[str, Any] | None:
+    """What a command wrote for its continuation; None if it has not begun, ConfigError if the file is damaged."""
+    if not path.is_file():
+        if path.parent.is_dir() and any(not p.name.startswith(".") for p in path.parent.iterdir()):
+            raise ConfigError(f"{path.parent} is not empty and has no {path.name}", "give a new folder with --state")
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as e:
+        raise ConfigError(f"{path} is damaged ({e})", "delete it, or give another --state") from e
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} is damaged ({type(found).__name__}, expected an object)", "delete it")
+    return found
+
+
 def default_path(what: str, game: str, folder: pathlib.Path) -> pathlib.Path:
     """ladders/pong-20260131-120000.json, with a number appended if that is taken."""
     from dqnitro.common.files import file_stem

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from dqnitro.common.files import file_stem, write_json
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError, UserError
+from dqnitro.lab.store import kept
 from dqnitro.lab.sweep import MOST_POINTS, base_of, turns, variant
 from dqnitro.seeds.folder import SeedsFolder, is_seeds
 
@@ -56,7 +57,8 @@ def open_folders(
 ) -> tuple[dict[Any, SeedsFolder], dict[Any, str], Any]:
     """The folder of every value, made or read; why values cannot run; and how the place is shared among the runs."""
     file = state / FILE
-    if file.is_file() and json.loads(file.read_text()) != json.loads(json.dumps(asked.kept())):
+    before = kept(file)
+    if before is not None and before != json.loads(json.dumps(asked.kept())):
         raise ConfigError(f"{state} was begun with other options", "give another --state")
     base = base_of(asked.game, asked.recipe, asked.changes)
     configs, skipped = {}, {}

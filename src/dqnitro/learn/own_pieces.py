@@ -37,7 +37,7 @@ def make_network(config: Config, spec: EnvSpec, head: HeadSpec) -> nn.Module:
         raise ConfigError(f"{what}: dueling is for the networks that come with dqnitro", "build it into yours")
     if wanted := [name for name in ("implicit_quantiles", "noisy_sigma") if getattr(config, name)]:
         raise ConfigError(f"{what}: {wanted[0]} is for the networks that come with dqnitro", "leave it at 0")
-    made = own.find("network", config.network)(spec.obs_shape, spec.n_actions)
+    made = own.made("network", config.network, spec.obs_shape, spec.n_actions)
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{what} returned {type(made).__name__}, expected a torch.nn.Module")
     shapes = [(2, spec.n_actions, head.atoms)] + [(2, spec.n_actions)] * (head.atoms == 1)
@@ -72,14 +72,13 @@ def find_loss(config: Config) -> str | Callable[[Tensor, Tensor], Tensor]:
         return config.loss
     if config.categorical or config.quantiles or config.implicit_quantiles:
         raise ConfigError(f"loss {config.loss} compares values, but this run learns a distribution", "switch that off")
-    loss = own.find("loss", config.loss)
     value = torch.zeros(3, requires_grad=True)
-    each = loss(value, torch.ones(3))
+    each = own.made("loss", config.loss, value, torch.ones(3))
     if not isinstance(each, Tensor) or each.shape != (3,) or not each.requires_grad:
         got = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
         hint = 'one loss for each sample, with a gradient: reduction="none" in torch'
         raise ConfigError(f"loss {config.loss} returned {got} for values and targets of shape (3,)", hint)
-    return loss
+    return own.find("loss", config.loss)
 
 
 def make_optimizer(config: Config, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
@@ -87,7 +86,7 @@ def make_optimizer(config: Config, parameters: Iterable[Tensor]) -> torch.optim.
     what = f"optimizer {config.optimizer}"
     if found := [name for name in config.wrappers if name in HAVE_OPTIMIZERS]:
         raise ConfigError(f"{what}: the rung {found[0]} has its own", f"--without {found[0]}")
-    made = own.find("optimizer", config.optimizer)(parameters, lr=config.learning_rate)
+    made = own.made("optimizer", config.optimizer, parameters, lr=config.learning_rate)
     if not isinstance(made, torch.optim.Optimizer):
         raise ConfigError(f"{what} returned {type(made).__name__}, expected a torch.optim.Optimizer")
     return made

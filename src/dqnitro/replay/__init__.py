@@ -61,7 +61,7 @@ def make_replay(
 
 def _own_replay(config: Config, spec: EnvSpec) -> Replay:
     """Call the user's function with (config, spec), and look whether all methods are there."""
-    made = own.find("replay", config.replay)(config, spec)
+    made = own.made("replay", config.replay, config, spec)
     missing = [
         name
         for name in ("start", "add", "sample", "update_priorities", "__len__", "get_state", "set_state")

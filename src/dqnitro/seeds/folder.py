@@ -169,9 +169,17 @@ class SeedsFolder:
 
     def clear_unbegun(self, seed: int) -> None:
         """Delete a run that was killed before its first checkpoint: it has to start again."""
-        path = self.run_dir(seed)
-        if (path / "config.json").is_file() and not self.resumable(seed):
-            shutil.rmtree(path)
+        from dqnitro.store.run_folder import RunFolder
+
+        folder = RunFolder(self.run_dir(seed))
+        if not (folder.path / "config.json").is_file():
+            return
+        folder.lock()  # CheckpointError if a process is at work there, which has saved nothing yet
+        try:
+            if not self.resumable(seed):
+                shutil.rmtree(folder.path)
+        finally:
+            folder.unlock()
 
     def discard_if_empty(self) -> bool:
         """If no seed could start, delete the folder; returns whether it did."""

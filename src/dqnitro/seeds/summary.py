@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import pathlib
-import signal
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dqnitro.common.intervals import ANYTHING, Range, mean_interval
+from dqnitro.common.signals import NUMBERS
 from dqnitro.envs.names import possible_scores
 from dqnitro.seeds.folder import SeedsFolder
 
@@ -19,7 +19,7 @@ KEPT = (
     "evaluation",
 )  # fmt: skip
 NOT_NEGATIVE: Range = (0.0, math.inf)  # times, steps, speeds
-STOPPED = (130, 143, -signal.SIGINT, -signal.SIGTERM)  # exit codes: saved, or not yet started
+STOPPED = tuple(code for n in NUMBERS for code in (128 + n, -n))  # exit codes: saved, or not yet started
 TAIL_BYTES = 8192  # of metrics.jsonl: some lines
 
 

@@ -7,10 +7,8 @@ import os
 import pathlib
 import platform
 import shutil
-import tempfile
 import time
 import uuid
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from dqnitro.errors import StorageError
@@ -36,22 +34,6 @@ class Away(NamedTuple):
         if text == self.root or text.startswith(self.root + "/"):
             return str(scratch) + text[len(self.root) :]
         return text
-
-
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[pathlib.Path]:
-    """A folder of this process, below TMPDIR. What processes that were killed have left is removed."""
-    import psutil
-
-    for old in pathlib.Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        pid = old.name.removeprefix(PREFIX).partition("-")[0]
-        if pid.isdigit() and not psutil.pid_exists(int(pid)):
-            shutil.rmtree(old, ignore_errors=True)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-")).resolve()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Courier:

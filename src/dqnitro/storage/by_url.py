@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -43,8 +44,20 @@ def storage_at(url: str) -> UrlStorage:
             f"{url} cannot be used ({_told(e)})", "pip install the package of this kind of storage: s3fs, gcsfs, ..."
         ) from e
     except Exception as e:  # each kind of storage has its own: no credentials, no such host
+        with _quiet_ends():
+            e.__traceback__ = None
         raise ConfigError(f"{url} cannot be reached ({_told(e)})", "check address and credentials") from e
     return UrlStorage(url, system, root.rstrip("/"))
+
+
+@contextlib.contextmanager
+def _quiet_ends() -> Iterator[None]:
+    """Objects that could not be made complain when they are deleted; what was wrong has been told."""
+    usual, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 def _told(e: BaseException) -> str:

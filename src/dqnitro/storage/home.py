@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import pathlib
-import shutil
-import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dqnitro.common.files import temporary_folder
 from dqnitro.errors import CheckpointError, ConfigError, StorageError
 from dqnitro.storage.base import LocalStorage, whole
 from dqnitro.storage.by_url import DATA, UrlStorage, storage_at
@@ -133,17 +132,14 @@ def home_at(url: str | None, must_have: str, resume: bool) -> Iterator[Home]:
         yield Home()
         return
     storage = storage_at(url)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="dqnitro-home-")).resolve()
-    home = UrlHome(url, storage, folder)
-    try:
+    with temporary_folder("dqnitro-home-") as folder:
+        home = UrlHome(url, storage, folder)
         if resume:
             home.take(must_have)
         elif must_have in storage.files([must_have]):
             raise ConfigError(f"{url} is not empty", f"continue it with --resume {url}, or take another --run-dir")
         _try_out(url, storage)
         yield home
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _try_out(url: str, storage: UrlStorage) -> None:

@@ -10,6 +10,7 @@ it from their next frame on. `DQNITRO_TRANSLATE=0` switches all of it off; `wait
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -185,7 +186,8 @@ def _save(path: Path | None, content: bytes) -> None:
         part.write_bytes(code_cache.sealed(content))
         part.replace(path)
     except OSError as error:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
         code_cache.say_once(f"dqnitro: cannot keep translated games in {path.parent} ({error.strerror})")
 
 

@@ -9,10 +9,7 @@ joins. Where a player lives changes nothing in what it plays.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
-import signal
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,6 +18,7 @@ import numpy as np
 
 from dqnitro.cluster.connect import Cluster
 from dqnitro.cluster.nodes import Node, alive
+from dqnitro.common.signals import end_with_parent
 from dqnitro.errors import UserError
 from dqnitro.run.cluster.hosts import Late, Lost
 from dqnitro.run.cluster.player import THREADS, Order, Permit, Played, Player, Position
@@ -45,7 +43,7 @@ class PlayerHost:
     def __init__(self) -> None:
         import torch
 
-        die_with_the_parent()
+        end_with_parent()  # one that was stopped (SIGSTOP) cannot notice that its node is gone
         torch.set_num_threads(THREADS)
         self._players: dict[int, Player] = {}
 
@@ -75,12 +73,6 @@ class PlayerHost:
     def leave(self, player: int) -> None:
         if player in self._players:
             self._players.pop(player).close()
-
-
-def die_with_the_parent() -> None:
-    """A process that was stopped (SIGSTOP) cannot notice that its node is gone: the kernel ends it."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL))  # PR_SET_PDEATHSIG
 
 
 @dataclass(eq=False)

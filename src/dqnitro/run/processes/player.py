@@ -7,7 +7,6 @@ games just ended. Everything else (replay, learner, clock, limits, checkpoints) 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pickle
 import signal
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 
 from dqnitro import dqn, own
-from dqnitro.common.signals import NUMBERS
+from dqnitro.common.signals import NUMBERS, end_with_parent
 from dqnitro.config import Config
 from dqnitro.envs.base import Envs, EnvSpec
 from dqnitro.errors import UserError
@@ -37,7 +36,6 @@ from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, Weig
 # Messages are one letter and, where there is more to say, bytes behind it.
 HELLO, MEMORY, BEGIN, PERMIT, DONE, STATE, STOP, REFUSED, CRASHED = b"h", b"m", b"b", b"p", b"d", b"s", b"x", b"r", b"c"
 PERMIT_BODY = struct.Struct("<qqq")  # tick, slot of the weights, their version
-PR_SET_PDEATHSIG = 1
 
 
 def post(conn: Connection, kind: bytes, payload: Any = None) -> None:
@@ -230,7 +228,7 @@ def _settle(order: Order, conn: Connection) -> None:
     # Workers that an environment forks would hold the pipe open, and the trainer would not see the player's death.
     os.register_at_fork(after_in_child=conn.close)
     torch.set_num_threads(order.threads)
-    if sys.platform != "linux" or ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+    if not end_with_parent():
         threading.Thread(target=_outlive_nobody, args=(order.parent,), daemon=True).start()
     if os.getppid() != order.parent:
         os._exit(0)

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 
 from dqnitro import own
-from dqnitro.common.signals import NUMBERS
+from dqnitro.common.signals import NUMBERS, signal_name
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 
@@ -48,10 +48,7 @@ def check_memory(needed: int, config: Config) -> None:
 
 def exit_text(code: int | None) -> str:
     if code is not None and code < 0:
-        try:
-            return f"signal {signal.Signals(-code).name}"
-        except ValueError:  # a real-time signal without a name
-            return f"signal {-code}"
+        return f"signal {signal_name(-code)}"
     return f"exit code {code}"
 
 

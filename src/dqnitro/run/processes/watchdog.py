@@ -13,30 +13,42 @@ SILENT_S = 10.0  # a vector step that takes longer is mentioned
 START_S = 60.0  # a start that takes longer is mentioned: torch is imported there, and a console may be compiled
 
 
+class HeldUp:
+    """Notices that a process was stopped, and tells so once that has lasted too long."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._waited_s = self._stopped_s = 0.0
+
+    def waited(self, seconds: float) -> str | None:
+        """So much time has passed for the one who waits, who looks once a second. The reason to give it up, if any."""
+        self._waited_s += seconds
+        if self._waited_s < 1.0:
+            return None
+        self._waited_s -= 1.0
+        self._stopped_s = self._stopped_s + 1.0 if process_state(self._pid) == "stopped" else 0.0
+        return f"process {self._pid} was stopped for {STOPPED_S:g} s" if self._stopped_s >= STOPPED_S else None
+
+
 class Watchdog:
     """Watches one player while the trainer waits for its next message."""
 
     def __init__(self, pid: int, limit_s: float, playing: bool) -> None:
         self._pid, self._limit_s, self._playing = pid, limit_s, playing
-        self._silent_s = self._stopped_s = 0.0
-        self._next_look_s = 1.0
+        self._held = HeldUp(pid)
+        self._silent_s = 0.0
         self._mentioned = False
 
     def waited(self, seconds: float) -> str | None:
         """Nothing came for this long again. The reason to give the player up, if there is one."""
         self._silent_s += seconds
-        if self._silent_s < self._next_look_s:
-            return None
-        self._next_look_s += 1.0
-        state = process_state(self._pid)
-        self._stopped_s = self._stopped_s + 1.0 if state == "stopped" else 0.0
-        if self._stopped_s >= STOPPED_S:
-            return f"process {self._pid} was stopped for {STOPPED_S:g} s"
+        if why := self._held.waited(seconds):
+            return why
         if self._playing and self._limit_s and self._silent_s >= self._limit_s:
             return f"a vector step of process {self._pid} took longer than --player-timeout-s {self._limit_s:g}"
         if not self._mentioned and self._silent_s >= (SILENT_S if self._playing else START_S):
             self._mentioned = True
-            sys.stderr.write(f"dqnitro: {self._mention(state)}\n")
+            sys.stderr.write(f"dqnitro: {self._mention(process_state(self._pid))}\n")
         return None
 
     def _mention(self, state: str) -> str:
