@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from dqnitro import recipes
 from dqnitro.envs.look import look
 from dqnitro.errors import ConfigError
-from dqnitro.planning import Wish, planned
+from dqnitro.planning import Wish, planned, with_own_head
 from dqnitro.recipes.players import ENVS_EACH, LOST, chunk_for, lost_to_ray
 
 
@@ -129,3 +130,22 @@ def test_what_is_given_for_players_is_kept():
     few = players_of("pong", 2, n_envs=2)
     assert few.chunk_vector_steps > players_of("pong", 2).chunk_vector_steps, "fewer environments, longer chunks"
     assert few.slack_steps == 2 * few.chunk_vector_steps
+
+
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [
+        ({"double": True}, (True, False, 64, False)),
+        ({"categorical": True}, (False, True, 0, False)),
+        ({"implicit_quantiles": 8}, (False, False, 0, True)),
+        ({"n_step": 5}, (False, False, 64, True)),
+    ],
+)
+def test_a_head_or_a_target_that_is_asked_for_replaces_that_of_the_recipe(asked, left):
+    config = recipes.plan("strong", "pong").config().replace(**with_own_head(asked))
+    assert (config.double, config.categorical, config.quantiles, config.munchausen) == left
+
+
+def test_two_targets_that_are_both_asked_for_are_refused():
+    with pytest.raises(ConfigError, match="leave out --double"):
+        planned(Wish("pong", "strong", changes={"double": True, "munchausen": True}))

@@ -45,7 +45,7 @@ class Planned:
 def planned(wish: Wish) -> Planned:
     """The config that was asked for; ConfigError if it cannot run here."""
     without, also = tuple(wish.without), tuple(wish.also)
-    changes = for_ranks(wish)
+    changes = with_own_head(for_ranks(wish))
     plan = recipes.plan(wish.recipe, wish.env_id, changes.get("device"), changes.get("runner"))
     config = plan.config(without, also)
     chooses = wish.recipe == "auto" and atari_game(wish.env_id) is None
@@ -75,6 +75,16 @@ def for_ranks(wish: Wish) -> Mapping[str, Any]:
     on_cpu = wish.changes.get("device") == "cpu"
     device = on_cpu or (atari_game(wish.env_id) is not None and needs_cuda_console(config) is None)
     return {**wish.changes, "runner": "device" if device else "hybrid"}
+
+
+def with_own_head(changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Where the user asks for a head or a target, what the recipe has in its place makes way."""
+    out: dict[str, Any] = {}
+    if changes.get("double") or changes.get("categorical"):
+        out["munchausen"] = False
+    if changes.get("categorical") or changes.get("implicit_quantiles"):
+        out["quantiles"] = 0
+    return {**out, **changes}
 
 
 def divisible(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:
