@@ -24,7 +24,9 @@ def test_gradients_are_autograds(kind):
 @pytest.mark.parametrize("kind", checks.KINDS)
 def test_updates_learn_the_same(kind, actions, monkeypatch):
     monkeypatch.setattr(checks, "ACTIONS", actions)
-    checks.check_updates(kind, "cuda", torch.bfloat16, 0.2, batch=48)
+    # Munchausen targets divide differences of values by 0.03, and so their rounding: with 18 actions the first layer's
+    # gradients were over a fifth apart on an H200, while losses and errors agreed. In float32 all agree to 1e-3.
+    checks.check_updates(kind, "cuda", torch.bfloat16, 0.35 if "Munchausen" in kind else 0.2, batch=48)
 
 
 @pytest.mark.parametrize("actions", [5, 18])

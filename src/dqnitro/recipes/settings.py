@@ -29,11 +29,11 @@ ON_GPU: dict[str, Any] = {
     "epsilon_decay_steps": 100_000,
     "epsilon_end": 0.01,
 }
-# ON_GPU was measured on Pong alone (results/pong-h200.json). With its values and half its rate Name This Game stood still
-# and fell (results/atari5-auto-h200-trial.json); with a lower rate Q*bert and Double Dunk hardly learned
-# (results/atari5-calm-h200-trial.json). With quantiles, Munchausen targets and Adam's epsilon as in "Beyond The Rainbow"
-# each of the five games was further after as many minutes than with that lower rate; only in Double Dunk was the higher
-# rate better (results/atari5-h200.json).
+# ON_GPU was measured on Pong alone (results/pong-h200.json). With its values and half its rate Name This Game stood
+# still and fell (results/atari5-auto-h200-trial.json); with a lower rate Q*bert and Double Dunk hardly learned
+# (results/atari5-calm-h200-trial.json). With quantiles, Munchausen targets and Adam's epsilon as in "Beyond The
+# Rainbow" each of the five games was further after as many minutes than with that lower rate; only in Double Dunk was
+# the higher rate better (results/atari5-h200.json).
 UNSEEN_ON_GPU: dict[str, Any] = {
     "quantiles": 32,
     "munchausen": True,
