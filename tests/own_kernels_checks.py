@@ -21,7 +21,8 @@ from dqnitro.learn.gpu import fused_update
 from dqnitro.learn.gpu.fused_heads import Told
 from dqnitro.learn.gpu.fused_update import FusedUpdate
 from dqnitro.learn.gpu.packed_weights import Packed
-from dqnitro.learn.learner import Learner, Outputs, TargetOutputs
+from dqnitro.learn.learner import Learner
+from dqnitro.learn.losses import Outputs, TargetOutputs
 from dqnitro.replay.gpu_ring import Ring
 
 ACTIONS, ENVS = 5, 3

@@ -152,7 +152,7 @@ def test_a_piece_that_fails_on_the_way_costs_the_steps_since_the_checkpoint(tmp_
     again = dqnitro.resume(tmp_path / "run", progress=False)
     whole = dqnitro.train(CORRIDOR, **settings)
     pairs = zip(whole.agent.network.parameters(), again.agent.network.parameters(), strict=True)
-    assert again.steps == 150 and all(torch.equal(a, b) for a, b in pairs)
+    assert again.steps == whole.steps >= 150 and all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_what_a_piece_returns_on_the_way_is_told_too(monkeypatch):

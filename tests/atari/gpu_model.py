@@ -126,10 +126,11 @@ class OnPaper:
     def act(self, action: int, draw: bool) -> int:
         c = self.console
         with np.errstate(over="ignore"):
-            return self.environment.act(
-                self.s, self.ram, c.rom.image, self.dec, self.prop, self.log, self.screen, c._game,
-                self.g, self.mt, action, c._sticky, int(draw),
+            chips = self.environment.Chips(
+                self.s, self.ram, c.rom.image, self.dec, self.prop, self.log, self.screen
             )  # fmt: skip
+            play = self.environment.Play(c._game, self.g, self.mt)
+            return self.environment.act(chips, play, action, c._sticky, int(draw))
 
     def compare(self) -> None:
         """Every number of the machine, the masks from their halves."""

@@ -162,6 +162,7 @@ def test_told_to_end_it_leaves_nothing_behind(number, run, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "dqnitro", "watch", str(run), "--no-game", "--port", "0"], stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, env=os.environ | {"TMPDIR": str(temporary)},
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # also where these tests run under nohup
     )  # fmt: skip
     assert process.stdout.readline().startswith("http://127.0.0.1:")
     (left,) = temporary.iterdir()

@@ -17,7 +17,10 @@ from dqnitro.cli.terminal.flags import Parser
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 PROGRAMS = r"(?:\.venv/bin/)?(?:dqnitro|make|python3?|pip|docker|ray)"
-STAND_INS = {"[RECIPE]": "auto", "GAME": "pong", "SETTING": "n_envs", "RUN": "runs/x", "NAME": "auto", "N": "1"}
+STAND_INS = {
+    "[RECIPE]": "auto", "GAME": "pong", "SETTING": "n_envs", "RUN": "runs/x", "NAME": "auto", "N": "1", "M": "2",
+    "CLUSTER": "auto",
+}  # fmt: skip
 # What the reader writes first, in the text around these commands.
 THE_READERS = ("dqnitro train my_module:", "dqnitro train pong --recipe patient")
 
@@ -27,6 +30,7 @@ LONG, OTHER = "too long: ", "not here: "
 RUN = [
     (r"dqnitro train .*--gpus", "tests/commands/test_replicas_command.py"),
     (r"python -m dqnitro\.lab\.replicas", "tests/lab/test_replicas.py"),
+    (r"python -m dqnitro\.lab\.cluster", "tests/lab/test_cluster_model.py"),
     (r"make test-replicas", LONG + "ten processes that import torch, some minutes"),
     (r"python -m dqnitro\.atari\.cuda\.measure", LONG + "it needs a GPU"),
     (r"dqnitro train .*--runner cluster", "tests/run/test_cluster.py"),
