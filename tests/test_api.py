@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import dqnitro
-import fakes_envs
 from dqnitro import Config, own, planning
 from dqnitro.errors import CheckpointError, ConfigError, EnvFailed
 from dqnitro.python.notebook import NotebookSink, in_notebook
 from dqnitro.python.python_words import in_python
+from support import fakes_envs
 
 fakes_envs.register()
 CORRIDOR = "dqnitro_test/Corridor-v0"

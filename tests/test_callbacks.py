@@ -7,12 +7,12 @@ import types
 import pytest
 
 import dqnitro
-import fakes_envs
 from dqnitro import Callback
 from dqnitro.callbacks import EarlyStop, Evaluate, Mlflow, Trackio, Wandb
 from dqnitro.common.intervals import Scored
 from dqnitro.errors import CallbackFailed, ConfigError
 from dqnitro.store import checkpoint
+from support import fakes_envs
 
 fakes_envs.register()
 QUICK = {

@@ -10,7 +10,6 @@ import time
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro import evaluation
 from dqnitro.callback import Callback
 from dqnitro.cli import main
@@ -25,6 +24,7 @@ from dqnitro.store import evaluations as stored
 from dqnitro.store.read_run import read_run
 from dqnitro.store.run_folder import BEST, LAST
 from dqnitro.trained import load
+from support import fakes_envs
 
 fakes_envs.register()
 CORRIDOR = Config(

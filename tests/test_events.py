@@ -2,14 +2,14 @@
 
 import pytest
 
-import fakes_envs
 from dqnitro.cli.terminal.live import lines
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.config import Config
 from dqnitro.events import time_left_s
 from dqnitro.run import make_run
 from dqnitro.session import train
-from terminals import snapshot
+from support import fakes_envs
+from support.terminals import snapshot
 
 fakes_envs.register()
 

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 import dqnitro
-import fakes_envs
 from dqnitro import agents, protocol
 from dqnitro.cli import main
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError, StorageError
 from dqnitro.export import Wanted, export, push
+from support import fakes_envs
 
 fakes_envs.register()
 SMALL = {

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
@@ -28,6 +27,7 @@ from dqnitro.heads import (
 from dqnitro.ladder import fitted
 from dqnitro.run import make_run
 from dqnitro.run.inline import InlineAgent
+from support import fakes_envs
 
 fakes_envs.register()
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro import resume
 from dqnitro.cli import report
 from dqnitro.config import Config
@@ -18,6 +17,7 @@ from dqnitro.run import make_run
 from dqnitro.run.gpu.device import DeviceAgent, Graphs, ticks
 from dqnitro.store import checkpoint
 from run.test_device import Catch
+from support import fakes_envs
 
 fakes_envs.register()
 RUNS = pathlib.Path(__file__).parent / "fixtures" / "runs"

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 
 import dqnitro
-import fakes_envs
 from dqnitro import own
 from dqnitro.errors import ConfigError, PieceFailed
 from dqnitro.replay.plain import PlainReplay
 from dqnitro.store.run_folder import RunFolder
+from support import fakes_envs
 
 fakes_envs.register()
 CORRIDOR = "dqnitro_test/Corridor-v0"

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro import play, scoring, video
 from dqnitro.cli.terminal.terminal_screen import TerminalScreen, to_text
 from dqnitro.config import Config
@@ -14,6 +13,7 @@ from dqnitro.envs import make_envs
 from dqnitro.errors import CheckpointError
 from dqnitro.play import Bounds, Policy, load_config, play_games, record, score
 from dqnitro.session import train
+from support import fakes_envs
 
 fakes_envs.register()
 CORRIDOR = Config(

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.cli import main
 from dqnitro.common import signals
 from dqnitro.common.files import sealed
@@ -26,6 +25,7 @@ from dqnitro.session import resume, train
 from dqnitro.store import checkpoint
 from dqnitro.store.read_run import read_run
 from dqnitro.store.run_folder import RunFolder
+from support import fakes_envs
 
 CORRIDOR = Config(
     env_id="dqnitro_test/Corridor-v0", n_envs=3, frame_stack=1, clip_rewards=False, hidden_units=16, batch_size=8,
@@ -442,7 +442,7 @@ def test_a_run_from_a_stranger_imports_nothing_without_trust(stored, tmp_path, m
     """Its environment is `module:Id`, and importing that module leaves a trace."""
     run, trace = tmp_path / "runs" / "run", tmp_path / "trace"
     shutil.copytree(stored, run)
-    (tmp_path / "stranger.py").write_text(f"import pathlib, fakes_envs; pathlib.Path({str(trace)!r}).touch()")
+    (tmp_path / "stranger.py").write_text(f"import pathlib, support.fakes_envs; pathlib.Path({str(trace)!r}).touch()")
     monkeypatch.syspath_prepend(tmp_path)
     (path,) = checkpoint.complete(run / "checkpoints")
     for file in (path / "manifest.json", run / "config.json"):

@@ -335,7 +335,7 @@ def rank_fault(world: World, rng: random.Random, i: int) -> Outcome:
     out, run = Outcome(), world.new()
     who, number = RANK_FAULTS[i % len(RANK_FAULTS)]
     what = f"{who}, {number.name}"
-    begun = ["fakes_envs:dqnitro_test/Catch-v0", *RANKS, "--steps", "100000", "--run-dir", str(run)]
+    begun = ["support.fakes_envs:dqnitro_test/Catch-v0", *RANKS, "--steps", "100000", "--run-dir", str(run)]
     process = _command(*begun)
     if not wait_until(process.pid, lambda: checkpoint.complete(run / "checkpoints")):
         out.count("crashes", f"{what}: it never began: {_ended(process, out, what)[-300:]}")

@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.session import resume, train
+from support import fakes_envs
 
 COLUMNS = ("lost", "different", "tracebacks", "crashes", "hangs", "orphans")
 # A fault takes a tenth of a second. It hangs when it has idled, or worked, for so much longer; time in which it waits

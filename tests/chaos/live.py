@@ -188,7 +188,7 @@ def _strike_inside(who: str, number: int, moment: str, at: int) -> None:
 # -- several seeds
 
 STEPS = 1500  # of each seed
-WORDS = ["train", f"fakes_envs:{CONFIG.env_id}", "--seeds", "2", "--recipe", "baseline", "--steps", str(STEPS),
+WORDS = ["train", f"support.fakes_envs:{CONFIG.env_id}", "--seeds", "2", "--recipe", "baseline", "--steps", str(STEPS),
          "--first-fill-steps", "20", "--batch-size", "4", "--hidden-units", "8", "--replay-capacity", "200",
          "--checkpoint-every-s", "0.05", "--no-video", "--quiet"]  # fmt: skip
 SEEDS_FAULTS = [

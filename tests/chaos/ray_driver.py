@@ -11,12 +11,12 @@ import pathlib
 import shutil
 import sys
 
-import fakes_envs
 from chaos.harness import digest
 from dqnitro.config import Config
 from dqnitro.errors import PlayerDied, UserError
 from dqnitro.session import resume, train
 from dqnitro.store.checkpoint import complete
+from support import fakes_envs
 
 fakes_envs.register()
 CONFIG = Config(

@@ -245,7 +245,7 @@ def expected(steps: str, seed: str, players: str) -> str:
     """The digest of the inline loop with the same ages: the run that nothing happened to."""
     from chaos.harness import digest
     from chaos.ray_driver import config_of
-    from cluster_reference import inline_with_the_same_ages
+    from support.cluster_reference import inline_with_the_same_ages
 
     agent = inline_with_the_same_ages(config_of(int(steps), int(seed), int(players)))
 

@@ -23,13 +23,13 @@ import psutil
 from chaos.harness import COLUMNS, spread
 from chaos.ray_driver import config_of
 from chaos.ray_session import SMALL, TESTS, head_node
-from cluster_reference import inline_with_the_same_ages, same
 from dqnitro.cluster.connect import ADDRESS, import_ray
 from dqnitro.lab.store import header, save
 from dqnitro.run.cluster import ray_hosts, ticks
 from dqnitro.run.cluster.actors import RayHosts
 from dqnitro.run.cluster.crew import Crew
 from dqnitro.run.inline import make_agent
+from support.cluster_reference import inline_with_the_same_ages, same
 
 KINDS = {"killed": psutil.Process.kill, "stopped": psutil.Process.suspend}
 GOAL_S = 10.0

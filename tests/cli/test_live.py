@@ -8,13 +8,13 @@ from argparse import Namespace
 
 import pytest
 
-import fakes_envs
 from dqnitro.cli import main
 from dqnitro.cli.terminal import live
 from dqnitro.cli.terminal.estimate import RECORDS, Estimate, estimate
 from dqnitro.cli.terminal.live import LogSink, lines, make_sinks, one_line, score_text
 from dqnitro.config import Config
-from terminals import snapshot, stderr_to
+from support import fakes_envs
+from support.terminals import snapshot, stderr_to
 
 fakes_envs.register()
 SMALL = [

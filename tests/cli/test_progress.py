@@ -8,7 +8,7 @@ import pytest
 
 from dqnitro.cli.terminal import progress
 from dqnitro.cli.terminal.progress import Progress
-from terminals import Reader
+from support.terminals import Reader
 
 
 class Screen(io.StringIO):

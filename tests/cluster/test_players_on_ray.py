@@ -5,11 +5,11 @@ import time
 import psutil
 import pytest
 
-import fakes_envs
-from cluster_reference import CORRIDOR, inline_with_the_same_ages, same
 from dqnitro.cluster.connect import ADDRESS
 from dqnitro.run import make_run
 from dqnitro.run.cluster import actors
+from support import fakes_envs
+from support.cluster_reference import CORRIDOR, inline_with_the_same_ages, same
 
 fakes_envs.register()
 REPLACED_S = 10.0  # promised

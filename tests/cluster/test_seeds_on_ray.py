@@ -15,12 +15,12 @@ import psutil
 import pytest
 from safetensors.numpy import load_file
 
-from cluster_small import CORRIDOR, SMALL, wait_for
 from dqnitro.cli import main
 from dqnitro.cluster.nodes import Node
 from dqnitro.seeds.summary import last_progress
 from dqnitro.store.checkpoint import complete
 from dqnitro.store.run_folder import RunFolder
+from support.cluster_small import CORRIDOR, SMALL, wait_for
 
 
 def saved(folder: pathlib.Path) -> int:

@@ -10,11 +10,11 @@ import psutil
 import pytest
 from safetensors.numpy import load
 
-from cluster_small import CORRIDOR, SMALL, wait_for
 from dqnitro.cli import main
 from dqnitro.cluster import nodes
 from dqnitro.storage.base import LocalStorage, whole
 from dqnitro.storage.by_url import storage_at
+from support.cluster_small import CORRIDOR, SMALL, wait_for
 
 STEPS = ["--steps", "3000"]
 

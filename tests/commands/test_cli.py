@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 PATIENCE_S = 300.0  # with a process, on a machine with much else to do
-CORRIDOR = "fakes_envs:dqnitro_test/Corridor-v0"
+CORRIDOR = "support.fakes_envs:dqnitro_test/Corridor-v0"
 SMALL = [
     "--recipe", "baseline", "--hidden-units", "16", "--batch-size", "8", "--first-fill-steps", "50",
     "--replay-capacity", "400", "--target-sync-steps", "20", "--n-envs", "2", "--no-video", "--stop-at", "1000",

@@ -18,19 +18,19 @@ import psutil
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.distributed.watch import BEAT_S
 from dqnitro.distributed.watch import PATIENCE_S as PATIENCE_OF_RANKS_S
 from dqnitro.run.gpu.replicas import build
 from dqnitro.store.checkpoint import complete, load_weights
-from replicas_reference import ThreadRanks, in_threads
+from support import fakes_envs
+from support.replicas_reference import ThreadRanks, in_threads
 
 TESTS = pathlib.Path(__file__).parents[1]
 PATIENCE_S = 300.0
 STEPS = 1024
 WORDS = [
-    "fakes_envs:dqnitro_test/Catch-v0", "--recipe", "baseline", "--envs", "gym-sync", "--images", "grey",
+    "support.fakes_envs:dqnitro_test/Catch-v0", "--recipe", "baseline", "--envs", "gym-sync", "--images", "grey",
     "--frame-stack", "2", "--screen-size", "36", "--gpus", "2", "--device", "cpu", "--steps", str(STEPS),
     "--n-envs", "4", "--batch-size", "8", "--first-fill-steps", "100", "--replay-capacity", "400",
     "--network", "small", "--hidden-units", "8", "--steps-per-update", "16", "--torch-threads", "1", "--no-video",

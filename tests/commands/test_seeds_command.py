@@ -16,7 +16,7 @@ from dqnitro.cli import main, one_seed
 from dqnitro.seeds.summary import last_progress
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
-CORRIDOR = "fakes_envs:dqnitro_test/Corridor-v0"
+CORRIDOR = "support.fakes_envs:dqnitro_test/Corridor-v0"
 SMALL = [
     "--recipe", "baseline", "--hidden-units", "16", "--batch-size", "8", "--first-fill-steps", "50", "--torch-threads",
     "1", "--replay-capacity", "400", "--target-sync-steps", "20", "--n-envs", "2", "--no-video", "--stop-at", "1000",

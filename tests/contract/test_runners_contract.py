@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.run import RUNNERS, make_run
-from fakes_hosts import in_this_process
-from fakes_player import in_threads
+from support import fakes_envs
+from support.fakes_hosts import in_this_process
+from support.fakes_player import in_threads
 
 fakes_envs.register()
 CONFIG = Config(

@@ -16,7 +16,7 @@ from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.run.gpu.agent import UPDATES
 from dqnitro.run.gpu.device import STEPS_PER_GRAPH, DeviceAgent, Graphs, ticks
-from own_kernels_checks import same_weights
+from support.own_kernels_checks import same_weights
 
 pytestmark = pytest.mark.gpu
 PAGE = Path(__file__).parents[2] / "docs" / "cuda-console.md"

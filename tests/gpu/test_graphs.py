@@ -8,7 +8,7 @@ from dqnitro import recipes
 from dqnitro.lab.bench.workload import make_batch
 from dqnitro.learn.gpu.cuda_graphs import WARM_CALLS
 from dqnitro.learn.learner import Learner
-from fakes import spec as made_up
+from support.fakes import spec as made_up
 
 pytestmark = pytest.mark.gpu
 SPEC = made_up(8, 4, 84)

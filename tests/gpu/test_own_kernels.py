@@ -5,7 +5,7 @@ learner's.
 import pytest
 import torch
 
-import own_kernels_checks as checks
+from support import own_kernels_checks as checks
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,6 @@ import threading
 
 import pytest
 
-import fakes_envs
 from dqnitro import published
 from dqnitro.cli import atari as command
 from dqnitro.cli import main, one_seed
@@ -19,6 +18,7 @@ from dqnitro.lab import atari
 from dqnitro.lab.atari import Asked, Run, games_named, in_all, jobs_of, normalized, open_folder, row_of
 from dqnitro.seeds.folder import SeedsFolder
 from dqnitro.session import train
+from support import fakes_envs
 
 TINY = {
     "envs": "ale", "n_envs": 2, "runner": "inline", "device": "cpu", "first_fill_steps": 32, "replay_capacity": 200,

@@ -5,10 +5,10 @@ import pathlib
 
 import pytest
 
-import fakes_envs
 from dqnitro.lab.cluster_cost import HereHosts, config_of, fit
 from dqnitro.lab.cluster_model import Cluster, Inputs, checked, inputs_of, predict
 from dqnitro.recipes import players
+from support import fakes_envs
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FREE = Inputs(1e-3, 1e-5, 0, 0, 0, 0, 0, 0, 0, 7088)
@@ -68,9 +68,9 @@ def test_what_auto_expects_of_ray_is_what_was_measured():
 
 def test_the_reference_of_the_measurement_is_the_runner_itself(monkeypatch):
     fakes_envs.register()
-    from cluster_reference import CORRIDOR, inline_with_the_same_ages, same
     from dqnitro.run import cluster
     from dqnitro.session import train
+    from support.cluster_reference import CORRIDOR, inline_with_the_same_ages, same
 
     monkeypatch.setattr(cluster, "ray_hosts", lambda config: HereHosts())
     same(train(CORRIDOR).agent, inline_with_the_same_ages(CORRIDOR))

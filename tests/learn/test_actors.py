@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.learn.actors import CopiedNetwork
 from dqnitro.run.build import resolve_device
 from dqnitro.session import train
+from support import fakes_envs
 
 fakes_envs.register()
 CORRIDOR = Config(

@@ -27,7 +27,7 @@ class Hopper:
 
 driver.set_active(Hopper())
 from dqnitro.learn.gpu import compile_ahead
-from own_kernels_checks import config_of, pair
+from support.own_kernels_checks import config_of, pair
 
 own, _, _, ring = pair(config_of("dqn", 3), "cpu", torch.bfloat16, 1)
 before = own.said_acting.clone()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-CHECKS = Path(__file__).parents[1] / "own_kernels_checks.py"
+CHECKS = Path(__file__).parents[1] / "support" / "own_kernels_checks.py"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed (the extra dev has it)")

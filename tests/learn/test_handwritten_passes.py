@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec, VectorNetwork
 from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu.handwritten_passes import DenseConvs, HandwrittenPasses, run_forward
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
-from fakes_player import in_threads
+from support import fakes_envs
+from support.fakes_player import in_threads
 
 fakes_envs.register()
 CATCH = Config(

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro import ladder, recipes
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec, joined, q_values
@@ -18,7 +17,8 @@ from dqnitro.learn.transforms import wrap
 from dqnitro.run.inline import loop as ticks_of
 from dqnitro.run.inline import make_agent
 from dqnitro.session import train
-from fakes_player import in_threads
+from support import fakes_envs
+from support.fakes_player import in_threads
 
 fakes_envs.register()
 CATCH = Config(

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
@@ -13,7 +12,8 @@ from dqnitro.learn.cpu.handwritten_passes import Bf16Weights, DenseConvs, Handwr
 from dqnitro.learn.cpu.patch_dedup import ROWS, PassBuffers, PatchDedup, PatchNumbers, conv_shapes
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
-from fakes_player import in_threads
+from support import fakes_envs
+from support.fakes_player import in_threads
 
 fakes_envs.register()
 CATCH = Config(

@@ -5,13 +5,13 @@ import threading
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
 from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import train
+from support import fakes_envs
 
 fakes_envs.register()
 CATCH = Config(

@@ -5,7 +5,6 @@ import threading
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
@@ -14,6 +13,7 @@ from dqnitro.learn.cpu.one_pass_adam import OnePassAdam
 from dqnitro.learn.losses import make_losses
 from dqnitro.learn.transforms import wrap
 from dqnitro.session import resume, train
+from support import fakes_envs
 
 fakes_envs.register()
 BY_HAND = ("no-grad", "channels-last", "bfloat16", "distinct-patches", "one-pass-adam")

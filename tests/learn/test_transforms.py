@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import nn
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.dqn import Batch, ConvNetwork, HeadSpec
 from dqnitro.errors import ConfigError
@@ -17,6 +16,7 @@ from dqnitro.learn.optimizer_step import PlainStep, ScaledStep
 from dqnitro.learn.transforms import TRANSFORMS, chosen, for_graphs, wrap
 from dqnitro.run.inline import make_agent
 from dqnitro.session import train
+from support import fakes_envs
 
 fakes_envs.register()
 CATCH = Config(

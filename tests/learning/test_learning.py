@@ -2,9 +2,9 @@
 
 import pytest
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.session import train
+from support import fakes_envs
 
 fakes_envs.register()
 

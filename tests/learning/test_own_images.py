@@ -6,12 +6,12 @@ import pytest
 import torch
 
 import dqnitro
-import fakes_images
 from dqnitro import dqn
 from dqnitro.errors import ConfigError
 from dqnitro.planning import Wish, planned
 from dqnitro.requirements import runner_needs
 from dqnitro.run import make_run
+from support import fakes_images
 
 # what is observed, with its channels and stack, and the network that learns from it
 KINDS = {
@@ -25,7 +25,7 @@ QUICK = {"epsilon_decay_steps": 400, "steps_per_update": 2.0, "learning_rate": 1
 
 
 def plan(name, **changes):
-    return planned(Wish(f"fakes_images:{name}", changes=changes)).config
+    return planned(Wish(f"support.fakes_images:{name}", changes=changes)).config
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -42,7 +42,7 @@ def test_the_network_fits_what_is_observed(name):
 
 @pytest.mark.parametrize("name", ["Board", "Stacked", "Mixed"])
 def test_small_images_and_mixed_observations_are_learned(name):
-    result = dqnitro.train(f"fakes_images:{name}", max_steps=4_000, **QUICK)
+    result = dqnitro.train(f"support.fakes_images:{name}", max_steps=4_000, **QUICK)
     assert result.ended == "solved", f"mean score {result.mean_score} after {result.steps} steps"
 
 
@@ -54,12 +54,12 @@ def test_large_images_are_learned():
 def test_without_its_colours_the_square_says_nothing():
     """The bar means something, and `images` decides."""
     grey = {"images": "grey", "network": "small", "screen_size": 36}
-    result = dqnitro.train("fakes_images:Colour", max_steps=600, **grey, **QUICK)
+    result = dqnitro.train("support.fakes_images:Colour", max_steps=600, **grey, **QUICK)
     assert result.ended == "steps" and result.mean_score < 0.75
 
 
 def test_two_processes_carry_colour_images():
-    result = dqnitro.train("fakes_images:Colour", max_steps=4_000, runner="processes", **QUICK)
+    result = dqnitro.train("support.fakes_images:Colour", max_steps=4_000, runner="processes", **QUICK)
     assert result.ended == "solved", f"mean score {result.mean_score} after {result.steps} steps"
 
 
@@ -94,7 +94,7 @@ def test_an_own_network_gets_the_shape_of_the_images():
         seen.append(obs_shape)
         return torch.nn.Sequential(torch.nn.Flatten(), Floats(), torch.nn.Linear(12 * 16 * 16, n_actions))
 
-    dqnitro.train("fakes_images:Colour", network=mine, max_steps=100, **QUICK)
+    dqnitro.train("support.fakes_images:Colour", network=mine, max_steps=100, **QUICK)
     assert set(seen) == {(12, 16, 16)}
 
 

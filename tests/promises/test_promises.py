@@ -11,7 +11,7 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.ladder import RUNGS
 from dqnitro.session import train
-from fakes_player import in_threads
+from support.fakes_player import in_threads
 
 UPDATES = 24
 # Adam turns the sign of a tiny gradient into a whole step, so rounding can change a parameter by up to

@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fakes
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.replay import check_memory, make_replay
 from dqnitro.replay.frames import FrameReplay
 from dqnitro.replay.plain import PlainReplay
+from support import fakes
 
 
 def same(a, b) -> None:

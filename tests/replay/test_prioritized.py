@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-import fakes
 from dqnitro.replay.frames import TRUNCATED
 from dqnitro.replay.prioritized import PrioritizedReplay, SumTree
+from support import fakes
 
 
 def test_the_tree_sums_and_finds_by_hand():

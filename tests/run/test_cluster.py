@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-import fakes
-import fakes_envs
-from cluster_reference import CORRIDOR, inline_with_the_same_ages, same
 from dqnitro.envs import make_envs
 from dqnitro.errors import CheckpointError, ConfigError, PlayerDied
 from dqnitro.run import make_run
@@ -17,7 +14,9 @@ from dqnitro.run.cluster import cpus_each
 from dqnitro.run.cluster.chunk import Chunk, Recorder, from_arrays, joined, steps_of, to_arrays
 from dqnitro.run.cluster.player import first_rng, played_config
 from dqnitro.session import resume, train
-from fakes_hosts import LocalHosts, in_this_process
+from support import fakes, fakes_envs
+from support.cluster_reference import CORRIDOR, inline_with_the_same_ages, same
+from support.fakes_hosts import LocalHosts, in_this_process
 
 fakes_envs.register()
 CATCH = CORRIDOR.replace(env_id="dqnitro_test/Catch-v0", frame_stack=2, screen_size=36, max_steps=120)

@@ -15,7 +15,6 @@ import psutil
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.common import signals
 from dqnitro.config import Config
 from dqnitro.errors import PlayerDied
@@ -24,7 +23,8 @@ from dqnitro.run.processes import remote, watchdog
 from dqnitro.run.processes.spawn import exit_text
 from dqnitro.session import resume, train
 from dqnitro.store import checkpoint
-from fakes_player import in_threads
+from support import fakes_envs
+from support.fakes_player import in_threads
 
 fakes_envs.register()
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -208,7 +208,7 @@ def test_a_learner_on_a_gpu_hands_its_weights_to_a_player_on_the_cpu():
 # -- the whole run, from outside
 
 SETTINGS = {
-    "env_id": "fakes_envs:dqnitro_test/Stuck-v0", "envs": "gym-sync", "n_envs": 2, "frame_stack": 1,
+    "env_id": "support.fakes_envs:dqnitro_test/Stuck-v0", "envs": "gym-sync", "n_envs": 2, "frame_stack": 1,
     "clip_rewards": False, "hidden_units": 16, "batch_size": 8,
     "first_fill_steps": 30, "replay_capacity": 200, "target_sync_steps": 10, "epsilon_start": 0.3,
     "epsilon_decay_steps": 200, "torch_threads": 1, "runner": "processes", "slack_steps": 5,

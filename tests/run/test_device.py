@@ -16,7 +16,7 @@ from dqnitro.run.build import make_clock
 from dqnitro.run.gpu.agent import UPDATES
 from dqnitro.run.gpu.device import STEPS_PER_GRAPH, DeviceAgent, Graphs, make
 from dqnitro.run.gpu.device import ticks as ticks_of
-from fakes_device import GAME, Catch, agent, config
+from support.fakes_device import GAME, Catch, agent, config
 
 
 def ticks(a: DeviceAgent):

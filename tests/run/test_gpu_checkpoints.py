@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.run import make_run
+from support import fakes_envs
 
 fakes_envs.register()
 CATCH = Config(

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro import train
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.replay.gpu_ring import space_to_depth
 from dqnitro.run import make_run
+from support import fakes_envs
 
 fakes_envs.register()
 CATCH = Config(

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro import dqn
 from dqnitro.config import Config
 from dqnitro.envs import make_envs
 from dqnitro.run import make_run
 from dqnitro.run.inline import choose_actions
+from support import fakes_envs
 
 fakes_envs.register()
 CATCH = Config(

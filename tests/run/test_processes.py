@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, GameEnd, Step
 from dqnitro.errors import ConfigError, PlayerDied
@@ -20,7 +19,8 @@ from dqnitro.run.processes.player import pack_rng, unpack_rng
 from dqnitro.run.processes.shared_memory import Report, Ring, SharedMemory, WeightRing
 from dqnitro.session import resume, train
 from dqnitro.store import checkpoint
-from fakes_player import in_threads
+from support import fakes_envs
+from support.fakes_player import in_threads
 
 fakes_envs.register()
 CORRIDOR = Config(

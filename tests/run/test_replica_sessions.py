@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro import session
 from dqnitro.config import Config
 from dqnitro.errors import CheckpointError, RanksDiffer, StorageError
 from dqnitro.store import checkpoint, shards
-from replicas_reference import Crew
+from support import fakes_envs
+from support.replicas_reference import Crew
 
 fakes_envs.register()
 CATCH = Config(

@@ -11,8 +11,8 @@ from dqnitro.learn import averaging
 from dqnitro.learn.ring_update import TorchUpdate
 from dqnitro.run.gpu.device import DeviceAgent, Graphs, ticks
 from dqnitro.run.gpu.share import config_of
-from fakes_device import Catch, config
-from replicas_reference import AllShards, ThreadRanks, in_threads
+from support.fakes_device import Catch, config
+from support.replicas_reference import AllShards, ThreadRanks, in_threads
 
 N_ENVS = 8
 

@@ -4,7 +4,7 @@
 `torch.distributed` behind it.
 
 Over NCCL, `total_` and `start_mean_` only enqueue work, so a CUDA graph can hold them. Over gloo on a CPU, sums are
-made in the order of the ranks: that is how one process would add (`tests/replicas_reference.py`).
+made in the order of the ranks: that is how one process would add (`tests/support/replicas_reference.py`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The n-step return is implemented five times, for five targets: Python (`plain.py`), NumPy and Numba (`frames.py`,
 `frames_numba.py`), torch on the GPU (`gpu_ring.py`) and Triton (`learn/gpu/triton_forward.py`).
 tests/replay/test_frames.py compares the first three with each other, tests/replay/test_gpu_ring.py the fourth with
-values computed by hand, and tests/own_kernels_checks.py the fifth with the fourth.
+values computed by hand, and tests/support/own_kernels_checks.py the fifth with the fourth.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 import time
 
-CORRIDOR = "fakes_envs:dqnitro_test/SlowOnRay-v0"
+CORRIDOR = "support.fakes_envs:dqnitro_test/SlowOnRay-v0"
 SMALL = [
     "--recipe", "baseline", "--hidden-units", "16", "--batch-size", "8", "--first-fill-steps", "50",
     "--torch-threads", "1", "--replay-capacity", "400", "--target-sync-steps", "20", "--n-envs", "2",

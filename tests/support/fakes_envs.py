@@ -118,7 +118,7 @@ def register() -> None:
     for name, kind in (("Corridor-v0", Corridor), ("Catch-v0", Catch), ("Stuck-v0", Stuck), ("Hungry-v0", Hungry),
                        ("Moody-v0", Moody), ("SlowOnRay-v0", SlowOnRay)):  # fmt: skip
         if f"dqnitro_test/{name}" not in gym.registry:
-            gym.register(f"dqnitro_test/{name}", entry_point=f"fakes_envs:{kind.__name__}")
+            gym.register(f"dqnitro_test/{name}", entry_point=f"support.fakes_envs:{kind.__name__}")
 
 
 register()

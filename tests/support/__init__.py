@@ -1,0 +1,1 @@
+"""What tests share: made-up environments, streams, players and machines, and plain versions to compare with."""
