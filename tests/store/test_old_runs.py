@@ -20,7 +20,7 @@ from run.test_device import Catch
 from support import fakes_envs
 
 fakes_envs.register()
-RUNS = pathlib.Path(__file__).parent / "fixtures" / "runs"
+RUNS = pathlib.Path(__file__).parents[1] / "fixtures" / "runs"
 # What an agent no longer keeps: in `hybrid` the host counts the games.
 GONE = {"catch-hybrid": {"score", "length", "ends"}}
 WHOLE = ("pong-inline", "catch-hybrid", "catch-processes")
