@@ -50,7 +50,7 @@ def test_random_roms_of_every_type_stay_inside_their_arrays():
     """With bounds checks compiled in, which needs a process (and a compiler's cache) of its own."""
     cache = Path(tempfile.gettempdir()) / "dqnitro-bounds-checked"
     env = os.environ | {"DQNITRO_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(cache)}
-    script = Path(__file__).with_name("fuzz_random_roms.py")
+    script = Path(__file__).parents[1] / "support" / "atari" / "fuzz_random_roms.py"
     done = subprocess.run([sys.executable, script, "27", "100"], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "2700 frames" in done.stdout

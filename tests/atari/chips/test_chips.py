@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 
 import ale_py
-import micro
 import numpy as np
 import pytest
 
 from dqnitro.atari import Console
 from dqnitro.atari.compare_with_ale import check_game
 from dqnitro.atari.games import roms
+from support.atari import micro
 
 
 def same_as_ale(rom: bytes, tmp_path, frames: int = 6) -> None:

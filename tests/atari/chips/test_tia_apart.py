@@ -8,15 +8,14 @@ from __future__ import annotations
 import functools
 import importlib
 
-import gpu_model
 import numpy as np
-import plain_tia
 import pytest
 
 from dqnitro.atari.chips import tia_registers as r
 from dqnitro.atari.chips.layout import *
 from dqnitro.atari.chips.tia import LOGGED
 from dqnitro.atari.chips.tia_motion import MOTION
+from support.atari import gpu_model, plain_tia
 
 HEIGHT = 10
 FIRST = 3  # line of row 0

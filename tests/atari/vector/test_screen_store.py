@@ -19,7 +19,6 @@ from ale_py import AtariVectorEnv
 from gymnasium.spaces import Box
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import KEEPERS
 
 from dqnitro.atari import AtariVec
 from dqnitro.atari.chips import layout
@@ -30,6 +29,7 @@ from dqnitro.atari.jit.target import compiled
 from dqnitro.atari.vector import screen_store
 from dqnitro.atari.vector.memory import make_memory, make_shared, restore_one, saved
 from dqnitro.atari.vector.options import VecOptions
+from support.atari.oracle import KEEPERS
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 

@@ -12,10 +12,10 @@ import pytest
 from ale_py import AtariVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import KEEPERS, Options, Oracle
 
 from dqnitro.atari import AtariVec
 from dqnitro.atari.games.game_table import NAMES
+from support.atari.oracle import KEEPERS, Options, Oracle
 
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 

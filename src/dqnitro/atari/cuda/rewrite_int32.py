@@ -3,8 +3,8 @@ double.
 
 Numba computes with int64 whatever the operands are. `as_narrow` rewrites a function before it is compiled: every result
 and every constant that is kept goes through `narrow32`, and the compiler then sees that the upper half is never used.
-The values are the same as long as they fit, which `tests/atari/test_rewrite_int32.py` checks. Comparisons, calls and
-arrays stay as they are.
+The values are the same as long as they fit, which `tests/atari/cuda/test_rewrite_int32.py` checks. Comparisons, calls
+and arrays stay as they are.
 """
 
 from __future__ import annotations

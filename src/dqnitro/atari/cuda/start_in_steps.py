@@ -5,7 +5,7 @@ On a CPU the start of a game is one call of a hundred frames and more (`games/en
 `vector/agent_step.get_ready`). Beside thousands of consoles that wait for the end of a step it must not be: here it is
 cut into frames, and a console whose game has ended plays them in the steps that follow, no more in a step than the
 others play, and of a very long frame a slice. So no step takes longer because games begin. It is the same start: the
-same frames, the same random numbers, the same memory (`tests/atari/test_start_in_steps.py` steps both).
+same frames, the same random numbers, the same memory (`tests/atari/cuda/test_start_in_steps.py` steps both).
 
 `t` is where a console stands in its start (`start_phases`): a phase, and how many of its frames were played.
 """

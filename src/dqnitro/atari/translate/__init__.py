@@ -37,6 +37,6 @@ On a GPU the same translator writes for another memory (`writer.ON_CUDA`); `cuda
 When. Translating takes seconds of one core, so a game is translated when an environment has played it for a while, in a
 process of its own; consoles notice at the border of two frames. A translated game is loaded from its file at once.
 
-The interpreter is the reference implementation: `tests/atari/test_translate.py` compares every number of the state
-after every frame.
+The interpreter is the reference implementation: `tests/atari/translate/test_translate.py` compares every number of the
+state after every frame.
 """

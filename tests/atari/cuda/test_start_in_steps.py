@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 from typing import Any, NamedTuple
 
-import gpu_model
 import numpy as np
 import pytest
 
@@ -23,6 +22,7 @@ from dqnitro.atari.jit import target
 from dqnitro.atari.vector import agent_step
 from dqnitro.atari.vector.memory import make_shared
 from dqnitro.atari.vector.options import VecOptions
+from support.atari import gpu_model
 
 target._prepared = True  # type: ignore[attr-defined]  # everything else is compiled: do not start helpers for one unit
 from dqnitro.atari.cuda import start_in_steps as steps  # noqa: E402

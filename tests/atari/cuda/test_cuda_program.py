@@ -6,13 +6,13 @@ import ctypes
 
 import numpy as np
 import pytest
-from cuda_twin import made
-from fuzz_random_roms import SIZES
-from test_translate import KINDS, SOME, interpreted, play_both, written_program
 
 from dqnitro.atari.chips.cpu_run import STEP, T_PROGRAM
 from dqnitro.atari.chips.layout import S_CYCLES, S_LEFT, S_LOGGED, S_ORIGIN, S_TOUCH
 from dqnitro.atari.jit.target import CHECKED
+from support.atari.cuda_twin import made
+from support.atari.fuzz_random_roms import SIZES
+from support.atari.translated import KINDS, SOME, interpreted, play_both, written_program
 
 pytestmark = pytest.mark.skipif(CHECKED, reason="translated programs take addresses, which cannot be checked")
 

@@ -336,7 +336,7 @@ def test_wrong_actions_from_the_host_are_refused():
 
 
 def test_a_state_of_other_environments_is_refused(monkeypatch):
-    monkeypatch.setattr(vec_cuda, "check_values", lambda *_: None)  # tests/atari/test_cuda_state_check.py
+    monkeypatch.setattr(vec_cuda, "check_values", lambda *_: None)  # tests/atari/cuda/test_cuda_state_check.py
     vec = bare()
     vec._tensors |= {k: torch.zeros(3, 2) for k in (*vec_cuda.KEPT, "rom")} | {"options": torch.arange(12)}
     state = vec.get_state()
@@ -350,7 +350,7 @@ def test_a_state_of_other_environments_is_refused(monkeypatch):
 
 def test_a_state_of_an_older_version_has_no_starts_in_it(monkeypatch):
     """There a console that was to begin a game waited for it; here it plays the first frame of the start."""
-    monkeypatch.setattr(vec_cuda, "check_values", lambda *_: None)  # tests/atari/test_cuda_state_check.py
+    monkeypatch.setattr(vec_cuda, "check_values", lambda *_: None)  # tests/atari/cuda/test_cuda_state_check.py
     vec = bare()
     shape = {"away": (3,), "starts": (3, T_SIZE)}
     vec._tensors |= {k: torch.zeros(shape.get(k, (3, 2)), dtype=torch.int64) for k in (*vec_cuda.KEPT, "rom")}

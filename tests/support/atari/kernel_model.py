@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import gpu_model
 import numpy as np
 
 from dqnitro.atari.chips import layout
@@ -26,6 +25,7 @@ from dqnitro.atari.games import game_table, roms, table_language
 from dqnitro.atari.vector import agent_step
 from dqnitro.atari.vector.memory import make_shared
 from dqnitro.atari.vector.options import VecOptions
+from support.atari import gpu_model
 
 PACKAGE = "dqnitro.atari.kernels_on_paper"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import kernel_model
 import numpy as np
 import pytest
 
@@ -13,6 +12,7 @@ from dqnitro.atari.cuda.vec import starts_of
 from dqnitro.atari.games import game_table
 from dqnitro.atari.games.table_language import G_TERMINAL
 from dqnitro.atari.vector import agent_step
+from support.atari import kernel_model
 
 NOTHING, FRESH = 3, 4  # views of kernels.py
 N, SKIP = 11, 4

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fuzz_random_roms import SIZES
-from gpu_model import HAPPENED, OnPaper
 
 from dqnitro.atari.chips import cpu_opcodes
 from dqnitro.atari.chips.layout import S_CYCLES, S_DEAD, S_LINES
 from dqnitro.atari.console import Console
 from dqnitro.atari.cuda import microcode
+from support.atari.fuzz_random_roms import SIZES
+from support.atari.gpu_model import HAPPENED, OnPaper
 
 # Kinds of cartridge, paddles, collisions read in the picture, the stack in the TIA, BRK: what each game is known for.
 GAMES = ["pong", "breakout", "qbert", "space_invaders", "beam_rider", "montezuma_revenge", "alien"]
