@@ -6,14 +6,24 @@ import os
 import traceback
 
 
-class UserError(Exception):
-    """Invalid input. The command line prints it as one line, without a traceback, and exits with 2."""
+class DQNitroError(Exception):
+    """An error that explains itself: the command line prints it as one line and exits with `exit_code`."""
+
+    exit_code = 1
+    trace = ""  # the traceback of the user's own code that led here
+    prints_trace = True  # the command line prints it above the line
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split()))  # one line, even if it contains a library's message of several
+
+
+class UserError(DQNitroError):
+    """Invalid input."""
 
     exit_code = 2
 
     def __init__(self, message: str, hint: str = "") -> None:
-        # One line, even if it contains a library's message of several.
-        super().__init__(" ".join((f"{message}; hint: {hint}" if hint else message).split()))
+        super().__init__(f"{message}; hint: {hint}" if hint else message)
 
 
 class ConfigError(UserError, ValueError):
@@ -30,7 +40,7 @@ class StorageError(CheckpointError):
     """
 
 
-class DivergedError(Exception):
+class DivergedError(DQNitroError):
     """The loss became NaN or infinite. The run was saved before this was raised."""
 
     exit_code = 3
@@ -43,36 +53,34 @@ class DivergedError(Exception):
         self.update = update
 
 
-class PlayerDied(Exception):
+class PlayerDied(DQNitroError):
     """The player process died and could not be restarted. The run was saved before this was raised."""
 
     exit_code = 4
+    prints_trace = False  # the runner has printed it, beside those of the restarts
 
     def __init__(self, message: str, trace: str = "") -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(message)
         self.trace = trace  # the player's own traceback, if it could still send one
 
 
-class EnvFailed(Exception):
+class EnvFailed(DQNitroError):
     """An environment raised an exception or returned something that is not a number. The run was saved first."""
 
     exit_code = 5
 
     def __init__(self, message: str, trace: str = "") -> None:
-        message = " ".join(message.split())
         super().__init__(f"the environment failed: {message}; hint: repair it; --resume continues a run that had begun")
         self.trace = trace  # of the environment's own exception
 
 
-class RankLost(Exception):
+class RankLost(DQNitroError):
     """A rank of a run on several GPUs is gone. All others stop; the run is as its last checkpoint."""
 
     exit_code = 6
 
     def __init__(self, what: str) -> None:
-        super().__init__(
-            " ".join(f"{what}; all ranks have stopped; hint: --resume continues from the last checkpoint".split())
-        )
+        super().__init__(f"{what}; all ranks have stopped; hint: --resume continues from the last checkpoint")
 
     @staticmethod
     def because(error: BaseException) -> RankLost:
@@ -80,29 +88,27 @@ class RankLost(Exception):
         return RankLost(f"a rank is gone ({str(error).splitlines()[0][:200] if str(error) else type(error).__name__})")
 
 
-class RanksDiffer(Exception):
+class RanksDiffer(DQNitroError):
     """The ranks of a run have different weights. Nothing was saved; the last checkpoint is whole."""
 
     exit_code = 7
 
     def __init__(self, what: str) -> None:
-        super().__init__(
-            " ".join(f"{what}; nothing was saved; hint: --resume continues from the last checkpoint".split())
-        )
+        super().__init__(f"{what}; nothing was saved; hint: --resume continues from the last checkpoint")
 
 
-class CallbackFailed(Exception):
+class CallbackFailed(DQNitroError):
     """A callback of the user's raised an exception, which is the cause. The run was saved before."""
 
     exit_code = 5
 
     def __init__(self, what: str, cause: BaseException) -> None:
         """`what` names the method: "EarlyStop.on_game"."""
-        super().__init__(" ".join(f"{user_line(cause)}{type(cause).__name__}: {cause} (in {what})".split()))
+        super().__init__(f"{user_line(cause)}{type(cause).__name__}: {cause} (in {what})")
         self.trace = "".join(traceback.format_exception(cause))
 
 
-class PieceFailed(Exception):
+class PieceFailed(DQNitroError):
     """An exception, the cause, broke off a run with a network, loss, optimiser or replay of the user's own. What was
     half done is not saved: the last checkpoint stays.
     """
@@ -111,12 +117,8 @@ class PieceFailed(Exception):
 
     def __init__(self, what: str, cause: BaseException) -> None:
         super().__init__(
-            " ".join(
-                (
-                    f"{user_line(cause)}{type(cause).__name__}: {cause} (in a run with {what}); the last "
-                    "checkpoint stays; hint: repair it, then --resume"
-                ).split()
-            )
+            f"{user_line(cause)}{type(cause).__name__}: {cause} (in a run with {what}); the last checkpoint stays; "
+            "hint: repair it, then --resume"
         )
         self.trace = "".join(traceback.format_exception(cause))
 

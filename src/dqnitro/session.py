@@ -26,13 +26,11 @@ from dqnitro.errors import (
     CheckpointError,
     ConfigError,
     DivergedError,
+    DQNitroError,
     EnvFailed,
     PieceFailed,
     PlayerDied,
-    RankLost,
-    RanksDiffer,
     StorageError,
-    UserError,
     user_line,
 )
 from dqnitro.evaluation import Evaluations, NoEvaluations, make_evaluations
@@ -49,8 +47,6 @@ LIMITS = (
     "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s",
     "eval_every_steps", "games_per_eval", "eval_epsilon",
 )  # fmt: skip
-# errors that say themselves what happened
-PROMISED = (UserError, DivergedError, PlayerDied, EnvFailed, CallbackFailed, RankLost, RanksDiffer)
 LAYOUT = ("gpus", "players")  # may change as well: what the ranks or the players had is dealt out again
 ENDINGS = ("solved", "steps", "minutes")  # of a run that did what it was asked for
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "callback": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
@@ -296,7 +292,7 @@ def _naming_pieces(config: Config, starting: bool = False) -> Iterator[None]:
     """
     try:
         yield
-    except PROMISED:
+    except DQNitroError:
         raise
     except Exception as e:
         pieces = [f"the {kind}" for kind in own.KINDS if own.is_own(kind, str(getattr(config, kind)))]

@@ -352,7 +352,7 @@ def forked(work: Callable[[], Any], meddle: Callable[[int], None] | None = None,
 
 
 def _child(work: Callable[[], Any], place: pathlib.Path) -> None:
-    from dqnitro.errors import DivergedError, EnvFailed, PieceFailed, PlayerDied, UserError
+    from dqnitro.errors import DQNitroError
 
     code = 1
     try:
@@ -365,7 +365,7 @@ def _child(work: Callable[[], Any], place: pathlib.Path) -> None:
             value = work()
             (place / "value").write_text(json.dumps(value))
             code = 0
-        except (UserError, DivergedError, PlayerDied, EnvFailed, PieceFailed) as e:
+        except DQNitroError as e:
             print(e, file=sys.stderr)
             code = e.exit_code
         except KeyboardInterrupt:

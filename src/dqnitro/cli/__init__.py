@@ -86,26 +86,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(name: str, rest: list[str]) -> int:
     """Run the module of a command; errors that a user can act on become one line and an exit code."""
-    from dqnitro.errors import (
-        CallbackFailed,
-        DivergedError,
-        EnvFailed,
-        PieceFailed,
-        PlayerDied,
-        RankLost,
-        RanksDiffer,
-        UserError,
-    )
+    from dqnitro.errors import DQNitroError, UserError
 
     # numba, torch and gymnasium warn about things that our users cannot change.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:gymnasium")
     try:
         return importlib.import_module(f"dqnitro.cli.{name}").main(rest)
-    except (UserError, DivergedError, PlayerDied, RankLost, RanksDiffer) as e:
-        print(f"dqnitro {name}: {e}", file=sys.stderr)
-        return e.exit_code
-    except (EnvFailed, CallbackFailed, PieceFailed) as e:
-        print(f"{e.trace}dqnitro {name}: {e}", file=sys.stderr)
+    except DQNitroError as e:
+        print(f"{e.trace if e.prints_trace else ''}dqnitro {name}: {e}", file=sys.stderr)
         return e.exit_code
     except BrokenPipeError:  # `dqnitro runs | head`
         sys.stderr.close()

@@ -30,10 +30,10 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    from dqnitro.errors import DivergedError, PlayerDied, UserError
+    from dqnitro.errors import DQNitroError
 
     try:
         sys.exit(main(sys.argv[1:]))
-    except (UserError, DivergedError, PlayerDied) as e:
+    except DQNitroError as e:
         print(e, file=sys.stderr)
         sys.exit(e.exit_code)
