@@ -210,6 +210,19 @@ def take_lock(file: IO[str]) -> bool | None:
     return True
 
 
+def hold_lock(path: pathlib.Path) -> IO[str] | None:
+    """Make a lock file and hold its lock, or None if another process holds it.
+
+    The operating system frees it when the file is closed or the process ends, however it ends. On a file system without
+    locks nothing is locked.
+    """
+    file = path.open("a")
+    if take_lock(file) is False:
+        file.close()
+        return None
+    return file
+
+
 class HeldLock:
     """The lock of a run folder for a run whose process is on another machine: who looks here sees that it is trained.
 
@@ -224,11 +237,7 @@ class HeldLock:
         """Take it, if the folder is there by now and nobody has it."""
         if self._file is None and self._folder.is_dir():
             with contextlib.suppress(OSError):
-                file = (self._folder / LOCK).open("a")
-                if take_lock(file) is False:
-                    file.close()
-                else:
-                    self._file = file
+                self._file = hold_lock(self._folder / LOCK)
 
     def release(self) -> None:
         if self._file is not None:
@@ -281,7 +290,7 @@ def alone_in(folder: pathlib.Path) -> Iterator[None]:
 @contextlib.contextmanager
 def alone_with(path: pathlib.Path, shown: pathlib.Path | None = None) -> Iterator[None]:
     """The same with one file, which is made."""
-    with path.open("a") as file:
-        if take_lock(file) is False:
-            raise ConfigError(f"another command is at work on {shown or path}", "wait for it, or give another --state")
+    if (file := hold_lock(path)) is None:
+        raise ConfigError(f"another command is at work on {shown or path}", "wait for it, or give another --state")
+    with file:
         yield

@@ -12,6 +12,7 @@ from typing import IO, Any
 from dqnitro.common.files import (
     LOCK,
     file_stem,
+    hold_lock,
     is_locked,
     now_text,
     remove_temporaries,
@@ -19,7 +20,6 @@ from dqnitro.common.files import (
     sealed,
     short,
     storage_error,
-    take_lock,
     write_json,
 )
 from dqnitro.common.host import provenance
@@ -77,18 +77,14 @@ class RunFolder:
                 folder.rmdir()
 
     def lock(self) -> None:
-        """One process per run. The operating system holds the lock and frees it when the process ends, however it ends.
-
-        On a file system without locks nothing is locked.
-        """
+        """One process per run, until `unlock` or the end of the process."""
         try:
-            file = (self.path / LOCK).open("a")
+            file = hold_lock(self.path / LOCK)
         except OSError as e:
             raise storage_error(e, self.path) or CheckpointError(
                 f"cannot write to {self.path} ({e.strerror})", "is it yours, and may you write to it?"
             ) from e
-        if take_lock(file) is False:
-            file.close()
+        if file is None:
             pid = self.read_summary().get("pid")
             raise CheckpointError(
                 f"{self.path} is being trained by another process (number {pid})", "stop that one first"
