@@ -84,6 +84,6 @@ def test_rows_are_solved_by_processes_and_the_next_command_goes_on(tmp_path, mon
     assert row["solved"] == 1 and row["runs"][0]["state"] == "solved", row
     assert row["minutes"]["median"] == pytest.approx(row["runs"][0]["steps"] / row["fps"].mean / 60)
     json.dumps(plain(result), allow_nan=False)
-    monkeypatch.setattr(solve.Work, "_start", lambda *_: pytest.fail("nothing is left to do"))
+    monkeypatch.setattr(solve.Work, "_command", lambda *_: pytest.fail("nothing is left to do"))
     again = solve.solve_rows("CartPole-v1", None, tmp_path, **options)
     assert again["rows"][0]["minutes"] == row["minutes"]

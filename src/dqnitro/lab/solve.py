@@ -15,7 +15,6 @@ import json
 import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +34,7 @@ from dqnitro.lab.store import header, kept
 from dqnitro.lab.time_to_solve import learning_key
 from dqnitro.lab.where import lab_plan, where
 from dqnitro.ladder import RUNGS, climb, in_force
+from dqnitro.seeds.launcher import Team
 
 AUTO = "auto"
 # Rungs that take a second core for themselves: runs that share a machine go without.
@@ -109,6 +109,10 @@ class Job:
     whole: bool
     folder: pathlib.Path
 
+    @property
+    def log(self) -> pathlib.Path:
+        return self.folder.with_suffix(".log.txt")
+
     def state(self) -> tuple[str, int, float, float | None]:
         """State, steps, seconds and mean score so far; `waiting` before its first checkpoint."""
         from dqnitro.store.read_run import read_run
@@ -168,8 +172,7 @@ class Work:
     """Runs jobs as processes until all are solved or the time is up."""
 
     def __init__(self, at_once: int, end: float, say: Callable[[str], None]) -> None:
-        self._at_once, self._end, self._say = at_once, end, say
-        self._running: dict[subprocess.Popen[bytes], Job] = {}
+        self.at_once, self._end, self._say = at_once, end, say
         self.failed: dict[pathlib.Path, str] = {}
 
     def left_s(self) -> float:
@@ -178,60 +181,42 @@ class Work:
     def do(self, jobs: Sequence[Job]) -> None:
         """Jobs that are not solved, at most `at_once` at a time; whole ones one by one, before the others."""
         open_jobs = [j for j in jobs if j.state()[0] != "solved"]
+        for alone, at_once in ((True, 1), (False, self.at_once)):
+            self._until_done([j for j in open_jobs if j.whole is alone], at_once)
+
+    def _until_done(self, jobs: Sequence[Job], at_once: int) -> None:
+        paths = [str(pathlib.Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
+        team = Team(lambda k: self._command(jobs[k]), range(len(jobs)), at_once, lambda k: jobs[k].log, environment)
         try:
-            for alone, at_once in ((True, 1), (False, self._at_once)):
-                if not self._running:  # otherwise the time is up
-                    self._until_done([j for j in open_jobs if j.whole is alone], at_once)
+            while True:
+                if self.left_s() <= START_S + SAVE_S:
+                    team.waiting.clear()
+                for member in team.poll():
+                    if member.code not in (0, 143):
+                        job = jobs[member.seed]
+                        self.failed[job.folder] = f"ended with exit code {member.code}; see {job.log}"
+                if team.over or self.left_s() < SAVE_S:
+                    return
+                running = [jobs[k] for k in team.running]
+                now = ", ".join(f"{j.row} seed {j.seed}" for j in running[:3])
+                self._say(
+                    f"{len(team.members) - len(running)} of {len(jobs)} runs ended, {len(running)} running ({now}), "
+                    f"{self.left_s():.0f} s left"
+                )
+                time.sleep(0.3)
         finally:
-            self._stop()
+            team.close()
 
-    def _until_done(self, waiting: list[Job], at_once: int) -> None:
-        total = len(waiting)
-        while waiting or self._running:
-            while waiting and len(self._running) < at_once and self.left_s() > START_S + SAVE_S:
-                self._start(waiting.pop(0))
-            if not self._running:
-                return
-            time.sleep(0.3)
-            for process in [p for p in self._running if p.poll() is not None]:
-                job = self._running.pop(process)
-                if process.returncode not in (0, 143):
-                    self.failed[job.folder] = f"ended with exit code {process.returncode}; see {job.folder}/log.txt"
-            done = total - len(waiting) - len(self._running)
-            now = ", ".join(f"{j.row} seed {j.seed}" for j in list(self._running.values())[:3])
-            self._say(f"{done} of {total} runs ended, {len(self._running)} running ({now}), {self.left_s():.0f} s left")
-            if self.left_s() < SAVE_S:
-                return
-
-    def _start(self, job: Job) -> None:
-        job.folder.parent.mkdir(parents=True, exist_ok=True)
+    def _command(self, job: Job) -> list[str]:
+        """What trains a job that begins now."""
         order = {
             "config": job.config.to_dict(), "rungs": list(job.rungs), "minutes": (self.left_s() - SAVE_S) / 60,
             "folder": str(job.folder),
         }  # fmt: skip
         path = job.folder.with_suffix(".job.json")
         write_json(path, order)
-        log = job.folder.with_suffix(".log.txt").open("ab")
-        paths = [str(pathlib.Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "dqnitro.lab.solve_job", str(path)],
-            stdout=log, stderr=log, stdin=subprocess.PIPE,  # never written to; it closes when this process is gone
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        log.close()
-        self._running[process] = job
-
-    def _stop(self) -> None:
-        """Ask what is still running to save and end."""
-        for process in self._running:
-            process.terminate()
-        for process in self._running:
-            try:
-                process.wait(2 * SAVE_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        self._running.clear()
+        return [sys.executable, "-m", "dqnitro.lab.solve_job", str(path)]
 
 
 def default_at_once() -> int:
@@ -264,7 +249,7 @@ def solve_rows(
     table = [row_result(row, rates.get(row.name, []), jobs[row.name], work.failed) for row in rows]
     _add_changes(table)
     result = header("solve", configs[rows[0].name].env_id, minutes=minutes, seeds=list(seeds), folder=str(folder))
-    notes = {"where": where(changes).text, "at_once": work._at_once, "carried": _carried_text(jobs)}
+    notes = {"where": where(changes).text, "at_once": work.at_once, "carried": _carried_text(jobs)}
     return result | {
         "rows": table, "curves": _curves(table, jobs), "notes": notes, "interrupted": interrupted,
     }  # fmt: skip
