@@ -12,7 +12,6 @@ import pathlib
 import random
 import signal
 import subprocess
-import sys
 import time
 from typing import Any
 
@@ -26,17 +25,19 @@ from chaos.harness import (
     KILLED,
     Kind,
     Outcome,
-    Patience,
     World,
+    command,
     count_orphans,
     digest,
     family,
     forked,
     judge,
+    must_end_as,
+    named,
+    text_of,
     wait_until,
     warm_console,
 )
-from chaos.saves import named
 from dqnitro import own
 from dqnitro.callback import Callback
 from dqnitro.errors import StorageError
@@ -216,12 +217,7 @@ def own_piece(world: World, rng: random.Random, i: int) -> Outcome:
     child = forked(lambda: work(Once(at, wrong)))
     judge(child, out, codes=(0, 2, 3, 5), what=what)
     if child.code == 5 and (run / "checkpoints").exists():
-        after = forked(repaired)
-        judge(after, out, codes=(0,), what="resume")
-        if after.code == 0 and after.value != forked(alone).value:
-            out.count("different", "after the piece was repaired")
-        elif after.code == 2:
-            out.count("lost", after.told)
+        must_end_as(forked(repaired), out, lambda: forked(alone).value)
     world.forget(run)
     return named(out, what)
 
@@ -286,10 +282,7 @@ def evaluation_fault(world: World, rng: random.Random, i: int) -> Outcome:
         out.count("different", "with evaluations")
     # A run that was interrupted after its training leaves evaluations for the next resume.
     if (child.code or number == signal.SIGINT) and (run / "checkpoints").exists():
-        after = forked(lambda: digest(resume(run, max_steps=END)), times=2)
-        judge(after, out, codes=(0,), what="resume")
-        if after.code == 0 and after.value != world.whole("inline"):
-            out.count("different", "after resume")
+        must_end_as(forked(lambda: digest(resume(run, max_steps=END)), times=2), out, world.whole)
     points = [e.steps for e in stored.read_all(run)]
     if who != "weights" and checkpoint.complete(run / "checkpoints") and points != [20, 40, END]:
         out.count("lost", f"evaluations at {points}")
@@ -299,7 +292,6 @@ def evaluation_fault(world: World, rng: random.Random, i: int) -> Outcome:
 
 # -- ranks of one learner
 
-TESTS = pathlib.Path(__file__).resolve().parents[1]
 RANKS = ["--recipe", "baseline", "--envs", "gym-sync", "--images", "grey", "--frame-stack", "2", "--screen-size", "36",
          "--gpus", "2", "--device", "cpu", "--n-envs", "4", "--batch-size", "8", "--first-fill-steps", "100",
          "--replay-capacity", "400", "--network", "small", "--hidden-units", "8", "--steps-per-update", "16",
@@ -309,48 +301,27 @@ RANK_FAULTS = [("rank 1", signal.SIGKILL), ("rank 1", signal.SIGSTOP), ("command
                ("command", signal.SIGINT)]  # fmt: skip
 
 
-def _command(*words: str) -> subprocess.Popen[str]:
-    path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
-    return subprocess.Popen(
-        [sys.executable, "-m", "dqnitro", "train", *words], env=os.environ | {"PYTHONPATH": path}, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-
-
-def _ended(process: subprocess.Popen[str], out: Outcome, what: str) -> str:
-    patience = Patience(lambda: family(process.pid), idle_s=120.0, cpu_s=600.0)
-    while process.poll() is None:
-        if patience.over():
-            out.count("hangs", what)
-            process.kill()
-        time.sleep(0.02)
-    text = process.communicate()[0]
-    if "Traceback" in text:
-        out.count("tracebacks", f"{what}: {text[-300:]}")
-    return text
-
-
 def rank_fault(world: World, rng: random.Random, i: int) -> Outcome:
     """`train --gpus 2` on the CPU: a rank or the command is killed, stopped or interrupted; then resumed."""
     out, run = Outcome(), world.new()
     who, number = RANK_FAULTS[i % len(RANK_FAULTS)]
     what = f"{who}, {number.name}"
-    begun = ["support.fakes_envs:dqnitro_test/Catch-v0", *RANKS, "--steps", "100000", "--run-dir", str(run)]
-    process = _command(*begun)
+    begun = ["train", "support.fakes_envs:dqnitro_test/Catch-v0", *RANKS, "--steps", "100000", "--run-dir", str(run)]
+    process = command(*begun)
     if not wait_until(process.pid, lambda: checkpoint.complete(run / "checkpoints")):
-        out.count("crashes", f"{what}: it never began: {_ended(process, out, what)[-300:]}")
+        out.count("crashes", f"{what}: it never began: {text_of(process, out, what)[-300:]}")
         return out
     time.sleep(rng.uniform(0, 1))
     ranks = [p for p in psutil.Process(process.pid).children() if "dqnitro" in _words(p)]
     os.kill(ranks[-1].pid if who == "rank 1" else process.pid, number)
-    text = _ended(process, out, what)
+    text = text_of(process, out, what)
     promised = {"rank 1": 6, "command": 130 if number == signal.SIGINT else -signal.SIGKILL}[who]
     if process.returncode != promised:
         out.count("crashes", f"{what}: exit code {process.returncode}: {text[-300:]}")
     count_orphans(out, 30.0)
     end = str(int(checkpoint.complete(run / "checkpoints")[-1].name.partition(".")[0]) + 200)
-    again = _command("--resume", str(run), "--trust", "--steps", end, "--no-video", "--quiet")
-    text = _ended(again, out, "resume")
+    again = command("train", "--resume", str(run), "--trust", "--steps", end, "--no-video", "--quiet")
+    text = text_of(again, out, "resume")
     if again.returncode:
         out.count("lost", f"resume: exit code {again.returncode}: {text[-300:]}")
     world.forget(run)

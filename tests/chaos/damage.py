@@ -7,8 +7,7 @@ import pathlib
 import random
 from typing import Any
 
-from chaos.harness import CONFIG, END, Kind, Outcome, World, digest, forked, judge, snapshot
-from chaos.saves import named
+from chaos.harness import CONFIG, END, Kind, Outcome, World, digest, forked, judge, named, snapshot
 from dqnitro.cli import main
 from dqnitro.common.files import sealed
 from dqnitro.session import resume

@@ -6,8 +6,7 @@ import random
 from collections.abc import Callable
 
 from chaos import damage, saves
-from chaos.harness import Kind, Outcome, World
-from chaos.saves import named
+from chaos.harness import Kind, Outcome, World, named
 
 NAMES = ("hybrid", "device", "parts")
 

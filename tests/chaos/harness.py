@@ -20,6 +20,7 @@ import random
 import shutil
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -64,6 +65,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "max_episode_frames": 60, "noop_max": 4, "env_threads": 1, "prioritized": True,
     },
     "device": {**_IMAGES, "env_id": "pong", "envs": "wrappers", "runner": "device"},
+    "played": {"runner": "processes", "slack_steps": 4},
 }  # fmt: skip
 
 
@@ -149,18 +151,15 @@ class World:
         return self._whole[key]
 
     def check_resumes(
-        self, run: pathlib.Path, out: Outcome, name: str = "inline", may_be_new: bool = False, steps: int = END
-    ) -> None:
+        self, run: pathlib.Path, out: Outcome, name: str = "inline", may_be_new: bool = False, steps: int = END,
+        **changes: Any,
+    ) -> None:  # fmt: skip
         """The run goes on and ends as the one that nothing happened to. `may_be_new`: it may hold no checkpoint yet."""
         child = forked(lambda: digest(resume(run, max_steps=steps, checkpoint_every_s=0.0)))
         if may_be_new and child.code == 2 and ("no checkpoint" in child.text or "does not exist" in child.text):
             return
-        judge(child, out, codes=(0,), what="resume")
-        if child.code == 2:
-            out.count("lost", child.told)
-        elif child.code == 0 and child.value != self.whole(name, steps):
-            out.count("different", f"after resume: {child.value}")
-        elif child.code == 0 and (left := temporaries(run)):
+        must_end_as(child, out, lambda: self.whole(name, steps, **changes))
+        if child.code == 0 and (left := temporaries(run)):
             out.count("lost", f"left behind: {left}")
 
     def forget(self, run: pathlib.Path) -> None:
@@ -182,6 +181,21 @@ def judge(child: Child, out: Outcome, codes: tuple[int, ...], what: str) -> None
         out.count("tracebacks", f"{what}: {child.told}")
     elif child.code not in codes and (child.code < 0 or child.code not in (0, 2)):
         out.count("crashes", f"{what}: exit code {child.code}: {child.told}")
+
+
+def must_end_as(child: Child, out: Outcome, whole: Callable[[], Any]) -> None:
+    """A run that was resumed: it ended, and as the one that nothing happened to."""
+    judge(child, out, codes=(0,), what="resume")
+    if child.code == 2:
+        out.count("lost", child.told)
+    elif child.code == 0 and child.value != whole():
+        out.count("different", f"after resume: {child.value}")
+
+
+def named(out: Outcome, what: str) -> Outcome:
+    """The same, with the fault in front of every note."""
+    out.notes = [f"{what}: {note}" for note in out.notes]
+    return out
 
 
 def digest(result: Any) -> str:
@@ -217,6 +231,36 @@ def snapshot(run: pathlib.Path) -> dict[str, bytes]:
 
 
 # -- processes
+
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+
+
+def environ() -> dict[str, str]:
+    """For a process that finds the tests' environments."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+
+
+def command(*words: str) -> subprocess.Popen[str]:
+    """`dqnitro` in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dqnitro", *words], env=environ(), text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def text_of(process: subprocess.Popen[str], out: Outcome, what: str) -> str:
+    """Wait for the end of a command; what it printed. Counts a hang and a traceback."""
+    patience = Patience(lambda: family(process.pid), idle_s=120.0, cpu_s=600.0)
+    while process.poll() is None:
+        if patience.over():
+            out.count("hangs", what)
+            process.kill()
+            break
+        time.sleep(0.02)
+    text = process.communicate()[0]
+    if "Traceback" in text:
+        out.count("tracebacks", f"{what}: {text[-300:]}")
+    return text
 
 
 def be_the_reaper() -> None:

@@ -11,9 +11,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from chaos.harness import CONFIG, Kind, Outcome, World, digest, forked, judge, warm_console
-from chaos.saves import named
-from dqnitro.session import resume, train
+from chaos.harness import CONFIG, Kind, Outcome, World, digest, forked, judge, named, warm_console
+from dqnitro.session import train
 
 TEN = 10  # small faults in one process
 RETURNS: list[Any] = [
@@ -81,23 +80,17 @@ def wild_env(world: World, rng: random.Random, i: int) -> Outcome:
     value = rng.choice(RAISED if what.endswith("raise") else RETURNS)
     at = rng.randrange(1, 60)
     backend = rng.choice(["wrappers", "gym-sync"])
-    config = CONFIG.replace(env_id="chaos/Wild-v0", envs=backend)
+    changes = {"env_id": "chaos/Wild-v0", "envs": backend}
 
     def work() -> str:
         Wild.bad, Wild.steps = (what, value, at), 0
-        return digest(train(config.replace(max_steps=60), run))
+        return digest(train(CONFIG.replace(max_steps=60, **changes), run))
 
     child = forked(work)
     told = f"{what} {str(value)[:30]!r} at step {at}, {backend}"
     judge(child, out, codes=(0, 2, 5), what=told)
-    whole = forked(lambda: digest(train(config.replace(max_steps=60))))
     if child.code == 5 and (run / "checkpoints").exists():
-        after = forked(lambda: digest(resume(run, max_steps=60)))
-        judge(after, out, codes=(0,), what="resume")
-        if after.code == 0 and after.value != whole.value:
-            out.count("different", "after the environment was repaired")
-        elif after.code == 2:
-            out.count("lost", after.told)
+        world.check_resumes(run, out, f"wild, {backend}", steps=60, **changes)
     world.forget(run)
     return named(out, told)
 

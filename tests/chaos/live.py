@@ -8,8 +8,6 @@ import os
 import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -21,25 +19,26 @@ from chaos.harness import (
     END_LATE,
     Kind,
     Outcome,
-    Patience,
     World,
+    command,
+    config_of,
     count_orphans,
     digest,
-    family,
+    environ,
     forked,
     has_ended,
     judge,
+    must_end_as,
+    named,
+    text_of,
     wait_until,
 )
-from chaos.saves import named
 from dqnitro.cli import main
 from dqnitro.common import signals
 from dqnitro.run.processes import remote, watchdog
-from dqnitro.session import resume, train
+from dqnitro.session import train
 from dqnitro.store import checkpoint
 
-TESTS = pathlib.Path(__file__).resolve().parents[1]
-PLAYED = {"runner": "processes", "slack_steps": 4}
 PLAYED_STEPS = 120
 STOP_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
@@ -63,20 +62,9 @@ def signal_at_random(world: World, rng: random.Random, i: int) -> Outcome:
     # Before the run begins and after it has ended the signal is the process's own affair.
     judge(child, out, codes=(0, STOP_CODES[number], -number), what=what)
     if child.code == STOP_CODES[number] and (run / "config.json").exists():
-        _compare(world, run, out)
+        world.check_resumes(run, out, steps=END_LATE)
     world.forget(run)
     return named(out, what)
-
-
-def _compare(
-    world: World, run: pathlib.Path, out: Outcome, name: str = "inline", steps: int = END_LATE, **changes: Any
-) -> None:
-    child = forked(lambda: digest(resume(run, max_steps=steps, checkpoint_every_s=0.0)))
-    judge(child, out, codes=(0,), what="resume")
-    if child.code == 2:
-        out.count("lost", child.told)
-    elif child.code == 0 and child.value != world.whole(name, steps, **changes):
-        out.count("different", f"after resume: {child.value}")
 
 
 # -- the player and its trainer
@@ -136,7 +124,7 @@ def player_fault(world: World, rng: random.Random, i: int) -> Outcome:
         signals.PATIENCE_S = 0.5
         if inside:
             _strike_inside(who, number, moment, at)
-        config = CONFIG.replace(max_steps=PLAYED_STEPS, checkpoint_every_s=0.05, **PLAYED)
+        config = config_of("played", max_steps=PLAYED_STEPS, checkpoint_every_s=0.05)
         result = train(config, run)
         if result.exit_code:
             raise SystemExit(result.exit_code)
@@ -149,10 +137,10 @@ def player_fault(world: World, rng: random.Random, i: int) -> Outcome:
     codes = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGINT: (130,)}.get(number, ()) if who == "trainer" else ()
     codes += {"at the start": (4,), "and Ctrl-C": (130,)}.get(moment, ())
     judge(child, out, codes=(0, *codes), what=what)
-    if child.code == 0 and child.value is not None and child.value != world.whole("played", PLAYED_STEPS, **PLAYED):
+    if child.code == 0 and child.value is not None and child.value != world.whole("played", PLAYED_STEPS):
         out.count("different", "after the player was revived")
     if child.code != 0 and (run / "checkpoints").exists() and checkpoint.complete(run / "checkpoints"):
-        _compare(world, run, out, "played", PLAYED_STEPS, **PLAYED)
+        world.check_resumes(run, out, "played", steps=PLAYED_STEPS)
     world.forget(run)
     return named(out, what)
 
@@ -199,19 +187,12 @@ SEEDS_FAULTS = [
 ]  # fmt: skip
 
 
-def _environ() -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
-
-
 def seeds_fault(world: World, rng: random.Random, i: int) -> Outcome:
     """`train --seeds 2`: a child or the parent is killed, stopped or interrupted; then resumed to the same weights."""
     out, run = Outcome(), world.new()
     who, number, moment = SEEDS_FAULTS[i % len(SEEDS_FAULTS)]
     what = f"{who}, {signal.Signals(number).name} {moment}"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dqnitro", *WORDS, "--run-dir", str(run)], env=_environ(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    process = command(*WORDS, "--run-dir", str(run))
     saved = [run / f"s{seed}" / "checkpoints" for seed in (1, 2)]
 
     def children() -> list[psutil.Process]:
@@ -229,42 +210,18 @@ def seeds_fault(world: World, rng: random.Random, i: int) -> Outcome:
     if number == signal.SIGSTOP:
         time.sleep(1.0)
         _kill(target, signal.SIGCONT)
-    if _wait(process):
-        out.count("hangs", what)
-    text = process.communicate()[0]
-    if "Traceback" in text:
-        out.count("tracebacks", text[-300:])
+    text_of(process, out, what)
     count_orphans(out, 30.0)  # after the parent's death its children save first
     if (run / "seeds.json").exists():
-        _resume_seeds(world, run, out)
+        must_end_as(forked(lambda: _seeds_weights(run), times=4), out, lambda: _seeds_alone(world))
     elif moment != "at the start":
         out.count("lost", "there is no seeds.json")
     world.forget(run)
     return named(out, what)
 
 
-def _wait(process: subprocess.Popen[str]) -> bool:
-    """For its end; True if it hangs (and had to be killed)."""
-    patience = Patience(lambda: family(process.pid), idle_s=120.0, cpu_s=600.0)
-    while process.poll() is None:
-        if patience.over():
-            process.kill()
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def _resume_seeds(world: World, run: pathlib.Path, out: Outcome) -> None:
-    child = forked(lambda: _seeds_weights(run), times=4)
-    judge(child, out, codes=(0,), what="resume")
-    if child.code == 2:
-        out.count("lost", child.told)
-    elif child.code == 0 and child.value != _seeds_alone(world):
-        out.count("different", f"seeds after resume: {child.value}")
-
-
 def _seeds_weights(run: pathlib.Path) -> list[str]:
-    os.environ.update(_environ())
+    os.environ.update(environ())
     if main(["train", "--resume", str(run), "--trust", "--steps", str(STEPS), "--no-video", "--quiet"]) != 0:
         raise RuntimeError("the seeds could not be resumed")
     return [
@@ -284,7 +241,7 @@ def _seeds_alone(world: World) -> list[str]:
         run = world.new()
 
         def alone() -> list[str]:
-            os.environ.update(_environ())
+            os.environ.update(environ())
             main([*WORDS, "--run-dir", str(run)])
             return _seeds_weights(run)
 

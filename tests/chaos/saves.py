@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from chaos.harness import CONFIG, END_LATE, KILLED, Kind, Outcome, World, config_of, forked, judge
+from chaos.harness import CONFIG, END_LATE, KILLED, Kind, Outcome, World, config_of, forked, judge, named
 from dqnitro.config import Config
 from dqnitro.session import resume, train
 from dqnitro.store.run_folder import RunFolder
@@ -213,11 +213,6 @@ def _mount(folder: pathlib.Path, size: int) -> bool:
         return False
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     return subprocess.run(command, capture_output=True).returncode == 0
-
-
-def named(out: Outcome, what: str) -> Outcome:
-    out.notes = [f"{what}: {note}" for note in out.notes]
-    return out
 
 
 def killed_at_random(world: World, rng: random.Random, i: int, name: str = "inline") -> Outcome:
