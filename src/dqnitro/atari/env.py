@@ -93,7 +93,7 @@ class AtariEnv(gymnasium.Env[np.ndarray, Any]):
         over = bool(self._console.game_over[0])
         return self._observation(), float(reward), over, self._cut_off() and not over, self._info()
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         """The screen in colour with `rgb_array`; with `human` every reset and step has shown it already."""
         return self._rgb() if self.render_mode == "rgb_array" else None
 

@@ -209,9 +209,7 @@ class AtariVec(VectorEnv):
         info.pop("final_obs", None)
         return obs, info
 
-    def step(  # type: ignore[override]
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
         if self._flight or self._waiting or self.batch_size != self.num_envs:
             self.send(actions)
             return self.recv()

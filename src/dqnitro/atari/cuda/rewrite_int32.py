@@ -47,7 +47,8 @@ class _Narrower(ast.NodeTransformer):
         self.names = names
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
-        return _narrow(self.generic_visit(node))  # type: ignore[arg-type]
+        self.generic_visit(node)
+        return _narrow(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)

@@ -125,7 +125,8 @@ def in_gym_vector(contest: Contest, config: Config, n: int) -> Step:
         raise CannotRun(f"{config.env_id} has no vectorised version ({e})") from e
     contest.closing.callback(vec.close)
     obs, _ = vec.reset(seed=1)
-    actions = np.random.default_rng(1).integers(0, vec.single_action_space.n, (64, n))  # type: ignore[attr-defined]
+    assert isinstance(vec.single_action_space, gym.spaces.Discrete)
+    actions = np.random.default_rng(1).integers(0, vec.single_action_space.n, (64, n))
     kept = np.empty((CHUNK, *obs.shape), obs.dtype)
 
     def step() -> float:

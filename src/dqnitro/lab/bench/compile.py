@@ -31,7 +31,8 @@ def traced(network: nn.Module, obs: torch.Tensor) -> nn.Module:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return torch.jit.trace(network, (obs,), check_trace=False)  # type: ignore[return-value]
+        made: Any = torch.jit.trace(network, (obs,), check_trace=False)
+    return made
 
 
 def check(way: str, config: Config) -> None:

@@ -140,7 +140,7 @@ class DenseConvs:
         x = joined(*obs).to(torch.bfloat16, memory_format=weights.memory_format)
         for i, layer in enumerate(weights.convolutions):
             inputs.append(x)
-            x = torch.conv2d(x, w[2 * i], w[2 * i + 1], layer.stride).relu_()  # type: ignore[arg-type]
+            x = torch.conv2d(x, w[2 * i], w[2 * i + 1], layer.stride).relu_()
         return Activations([*inputs, x], x.flatten(1))
 
     def backward(self, weights: Bf16Weights, kept: Activations, g_flat: Tensor) -> list[Tensor | None]:
@@ -281,7 +281,7 @@ class HandwrittenPasses:
         """The network's outputs from those of its streams, a tensor for each count of rows. The first has gradients."""
         trained, *others = zip(*(x.split(rows) for x in outputs), strict=True)
         parameters = self.weights(network).source
-        out = network.head.combine(*_NetworkNode.apply(backward, trained, *parameters))  # type: ignore[misc]
+        out = network.head.combine(*_NetworkNode.apply(backward, trained, *parameters))
         with torch.no_grad():
             return [out, *(network.head.combine(*x) for x in others)]
 

@@ -143,7 +143,7 @@ class OnePassAdam(torch.optim.Adam):
         return float(count[0]), tuple(arrays)
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:
         wait = None
         if self.side_thread is not None and self._is_left_to_step():
             # The thread works in order: gradients that it is still making are there when this call comes.

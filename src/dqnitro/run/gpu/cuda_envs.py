@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from gymnasium.spaces import Discrete
 from torch import Tensor
 
 from dqnitro.config import Config
@@ -23,7 +24,8 @@ class CudaEnvs:
         c = config
         options: dict[str, Any] = vector_options(c) | {"life_loss_info": c.episodic_life}
         self.vec = CudaVec(c.env_id, c.n_envs, device=str(device), resets_aside=True, **options)
-        self.n_actions = int(self.vec.single_action_space.n)  # type: ignore[attr-defined]
+        assert isinstance(self.vec.single_action_space, Discrete)
+        self.n_actions = int(self.vec.single_action_space.n)
         self.vec.reset(seed=c.seed * 100_003 % (2**31 - (of or c.n_envs)) + first)
 
     # tensors that keep their address
