@@ -33,7 +33,7 @@ from dqnitro.errors import (
     StorageError,
     user_line,
 )
-from dqnitro.evaluation import Evaluations, NoEvaluations, make_evaluations
+from dqnitro.evaluation import make_evaluations
 from dqnitro.events import JsonlSink, Sink, Tally, TensorBoardSink, close_all
 from dqnitro.learn.fixed_order import fixed_order
 from dqnitro.requirements import check_runner
@@ -209,6 +209,59 @@ def _file_sinks(
     return jsonl, [jsonl, TensorBoardSink(folder.path / "tensorboard", purge, config.to_dict())]
 
 
+class _Books:
+    """What is written down of a run while it goes on: figures, evaluations and, in its folder, checkpoints."""
+
+    def __init__(
+        self, training: Training, folder: RunFolder | None, extra: Sequence[Sink], started: float,
+        manifest: dict[str, Any] | None,
+    ) -> None:  # fmt: skip
+        agent, c = training.agent, training.config
+        self.training, self.folder = training, folder
+        self._jsonl, own = _file_sinks(folder, manifest, c)
+        self._sinks: list[Sink] = [*own, *extra, training.sink]
+        self.tell("running")
+        self.wall_before = float(manifest["tally"]["wall_s"]) if manifest else 0.0
+        self.startup_s = time.perf_counter() - started
+        self.tally = Tally(agent, self._sinks, c.log_every_s, self.wall_before)
+        if manifest:
+            self.tally.set_state(manifest["tally"])
+            if self._jsonl and players_of(manifest) != c.players:
+                self._jsonl.players(c.players, self.wall_before, agent.clock.steps)
+        self.evaluations = make_evaluations(training, manifest is not None, _say)
+
+    def tell(self, state: str, **facts: Any) -> None:
+        """Write into the folder how the run stands."""
+        if self.folder:
+            self.folder.write_summary(state, **{"env_id": self.training.config.env_id} | facts)
+
+    def save(self) -> None:
+        agent = self.training.agent
+        if self.folder is None or self._jsonl is None:
+            return
+        arrays, record = agent.get_state()
+        record |= {
+            "config": agent.config.to_dict(),
+            "tally": self.tally.get_state(),
+            "metrics_bytes": self._jsonl.position(),
+            "saved": now_text(),
+        }
+        # A run on several GPUs has other ranks, which save their shards.
+        others = getattr(agent, "save_others", None)
+        checkpoint.save(self.folder.path / "checkpoints", agent.clock.steps, arrays, record, others)
+        save_weights(agent, self.folder.path)
+        self.evaluations.saved()
+
+    def result(self, ended: str) -> Result:
+        loop_s = self.tally.wall_s - self.wall_before
+        times = {"startup_s": self.startup_s, "fill_s": self.tally.fill_s, "loop_s": loop_s}
+        return _result(ended, self.training, self.tally, self.folder, times)
+
+    def close(self) -> None:
+        self.evaluations.close()
+        close_all(self._sinks)
+
+
 def _run(
     ticks: Iterator[Tick],
     training: Training,
@@ -217,70 +270,32 @@ def _run(
     started: float,
     manifest: dict[str, Any] | None,
 ) -> Result:
-    agent = training.agent
-    jsonl, own = _file_sinks(folder, manifest, agent.config)
-    sinks: list[Sink] = [*own, *extra, training.sink]
-    if folder:
-        folder.write_summary("running", env_id=agent.config.env_id)
-    wall_before = float(manifest["tally"]["wall_s"]) if manifest else 0.0
-    startup_s = time.perf_counter() - started
-    tally = Tally(agent, sinks, agent.config.log_every_s, wall_before)
-    if manifest:
-        tally.set_state(manifest["tally"])
-        if jsonl and players_of(manifest) != agent.config.players:
-            jsonl.players(agent.config.players, wall_before, agent.clock.steps)
-
-    def save() -> None:
-        if folder is None or jsonl is None:
-            return
-        arrays, record = agent.get_state()
-        record |= {
-            "config": agent.config.to_dict(),
-            "tally": tally.get_state(),
-            "metrics_bytes": jsonl.position(),
-            "saved": now_text(),
-        }
-        # A run on several GPUs has other ranks, which save their shards.
-        others = getattr(agent, "save_others", None)
-        checkpoint.save(folder.path / "checkpoints", agent.clock.steps, arrays, record, others)
-        save_weights(agent, folder.path)
-        evaluations.saved()
-
-    evaluations = make_evaluations(training, manifest is not None, _say)
+    books = _Books(training, folder, extra, started, manifest)
     try:
         with Signals().installed() as signals:
             try:
-                training.begin(tally)
-                with _naming_pieces(agent.config):
-                    ended = _consume(training, ticks, tally, wall_before, save, signals, evaluations)
-                times = {"startup_s": startup_s, "fill_s": tally.fill_s, "loop_s": tally.wall_s - wall_before}
-                result = _result(ended, training, tally, folder, times)
-                tally.last_snapshot(agent.clock.epsilon())
-                save()
+                training.begin(books.tally)
+                with _naming_pieces(training.config):
+                    ended = _consume(ticks, books, signals)
+                result = books.result(ended)
+                books.tally.last_snapshot(training.agent.clock.epsilon())
+                books.save()
                 if ended in ENDINGS:
-                    evaluations.finish(lambda: signals.caught)
-                result = dataclasses.replace(result, evaluations=evaluations.facts())
+                    books.evaluations.finish(lambda: signals.caught)
+                result = dataclasses.replace(result, evaluations=books.evaluations.facts())
             except (DivergedError, PlayerDied, EnvFailed, CallbackFailed) as e:
-                save()
-                if folder:
-                    state = "diverged" if isinstance(e, DivergedError) else "crashed"
-                    folder.write_summary(state, env_id=agent.config.env_id)
+                books.save()
+                books.tell("diverged" if isinstance(e, DivergedError) else "crashed")
                 with contextlib.suppress(CallbackFailed):  # one error is enough
                     training.end(type(e).__name__)
                 raise
     except (StorageError, PieceFailed):
-        if folder:
-            with contextlib.suppress(
-                StorageError
-            ):  # there may be no room for this either; `RunFolder.state` knows without it
-                folder.write_summary("crashed", env_id=agent.config.env_id)
+        with contextlib.suppress(StorageError):  # no room for this either; `RunFolder.state` knows without it
+            books.tell("crashed")
         raise
     finally:
-        evaluations.close()
-        close_all(sinks)
-    if folder:
-        state = ended if ended in ENDINGS else "stopped"
-        folder.write_summary(state, **result.to_dict())
+        books.close()
+    books.tell(ended if ended in ENDINGS else "stopped", **result.to_dict())
     training.end(ended)
     return result
 
@@ -304,21 +319,19 @@ def _naming_pieces(config: Config, starting: bool = False) -> Iterator[None]:
         raise PieceFailed(what, e) from e
 
 
-def _consume(
-    training: Training, ticks: Iterator[Tick], tally: Tally, wall_before: float, save: Any, signals: Signals,
-    evaluations: Evaluations | NoEvaluations,
-) -> str:  # fmt: skip
+def _consume(ticks: Iterator[Tick], books: _Books, signals: Signals) -> str:
     """Follow the loop until a limit, a callback or a signal ends it; returns which one."""
+    training, tally = books.training, books.tally
     agent, c = training.agent, training.config
     autosave = Every(c.checkpoint_every_s)
-    deadline = wall_before + c.max_minutes * 60 if c.max_minutes else math.inf
+    deadline = books.wall_before + c.max_minutes * 60 if c.max_minutes else math.inf
     if c.max_steps and agent.clock.steps >= c.max_steps:
         return "steps"
     try:
         for tick in ticks:
             tally.on_tick(tick)
             training.on_tick(tick)
-            evaluations.on_tick(tick.steps)
+            books.evaluations.on_tick(tick.steps)
             if signals.caught:
                 return signals.caught
             if tick.ends and tally.solved(c.stop_at_score):
@@ -330,7 +343,7 @@ def _consume(
             if training.wants_stop:
                 return "callback"
             if training.take_checkpoint_request() or autosave.due():
-                save()
+                books.save()
     except Interrupted:  # in a step that did not end; it can be saved as it was before that step
         return signals.caught or "SIGINT"
     raise AssertionError("the loop is endless")

@@ -28,7 +28,7 @@ Exit codes: 0 done, 2 bad input.
 """
 
 
-def main(argv: list[str]) -> int:
+def _parser() -> Parser:
     p = Parser("play", "RUN [options]", DESCRIPTION)
     p.add_argument("run", help="the folder of a run")
     p.add_argument("--games", type=count(0), default=0, metavar="N", help="score over N fresh games")
@@ -52,7 +52,11 @@ def main(argv: list[str]) -> int:
     )
     p.add_argument("--trust", action="store_true", help="import the module of the run's environment (module:Id)")
     p.add_argument("--json", action="store_true", help="print the result as JSON")
-    args = p.parse(argv)
+    return p
+
+
+def main(argv: list[str]) -> int:
+    args = _parser().parse(argv)
     if args.envs and not args.games:
         raise ConfigError("--envs can only be used for scoring", "add --games N")
     from dqnitro.agents import BOX, find
@@ -94,15 +98,19 @@ def main(argv: list[str]) -> int:
     if args.json:
         json.dump(facts, sys.stdout, indent=1)
         print()
-        return 0
+    else:
+        _print(facts, args.idle_frames)
+    return 0
+
+
+def _print(facts: dict[str, Any], idle_frames: int) -> None:
     if e := facts.get("evaluation"):
         print(f"score {fresh_text(e)}")
         print(f"  lowest {min(e['scores']):g}, highest {max(e['scores']):g}")
         if e["truncated"]:
-            print(f"  {truncated_text(e['truncated'], args.idle_frames)}")
+            print(f"  {truncated_text(e['truncated'], idle_frames)}")
     if w := facts.get("watched"):
         print(f"score {w['score']:g} in {w['steps']:,} steps")
     if v := facts.get("video"):
         cut = ", truncated" if v["truncated"] else ""
         print(f"video {v['path']}: score {v['score']:g} in {v['steps']:,} steps{cut}")
-    return 0
