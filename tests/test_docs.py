@@ -2,6 +2,7 @@
 there.
 """
 
+import ast
 import importlib.util
 import json
 import pathlib
@@ -159,3 +160,35 @@ def test_the_source_files_that_the_documents_name_are_there():
                 named += 1
                 assert name in there or any(path.endswith(f"/{name}") for path in there), f"{page.name}: {name}"
     assert named > 100
+
+
+def test_the_tests_that_the_source_names_are_there():
+    found = {
+        (path, name)
+        for top in ("src", "tests")
+        for path in (ROOT / top).rglob("*.py")
+        for name in re.findall(r"\btests/[\w/]+\.py\b", path.read_text(encoding="utf-8"))
+    }
+    assert len(found) > 20
+    assert [(path.name, name) for path, name in sorted(found) if not (ROOT / name).is_file()] == []
+
+
+def test_the_way_of_a_transition_names_what_its_files_define():
+    """In backticks, in a row of the table: a function or class that a file of that row has."""
+    table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## The way of one transition")[1]
+    rows = [line for line in table.split("\n## ")[0].splitlines() if re.match(r"\| \d+ \|", line)]
+    looked_for, folder = 0, ROOT / "src" / "dqnitro"
+    for row in rows:
+        defined: set[str] = set()
+        names = re.findall(r"`([\w./]+)`", row)
+        for name in [n for n in names if n.endswith(".py")]:
+            path = next(p for above in (folder, *folder.parents) if (p := above / name).is_file())
+            folder = path.parent
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias):
+                    defined.add(node.name)
+        for name in [n for n in names if "/" not in n and not n.endswith(".py")]:
+            looked_for += 1
+            assert set(name.split(".")) <= defined, f"{name} is in none of the files of: {row}"
+    assert len(rows) == 17 and looked_for > 10

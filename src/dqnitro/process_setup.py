@@ -55,7 +55,7 @@ def keep_freed_memory() -> bool:
 
     try:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    except (OSError, TypeError):  # Windows: a process is no library there
+    except (OSError, TypeError):  # Windows: ctypes cannot open the process itself
         return False
     # trim threshold, top pad, mmap threshold (32 MB is the largest that glibc accepts)
     return mallopt is not None and all([mallopt(-1, 1 << 30), mallopt(-2, 1 << 24), mallopt(-3, 1 << 25)])

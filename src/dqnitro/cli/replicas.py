@@ -202,7 +202,7 @@ KEPT = ("no_video", "quiet", "json", "json_lines")  # options of a command that 
 
 
 def _restarted(args: argparse.Namespace, argv: Sequence[str], run: pathlib.Path | None, size: int) -> list[str]:
-    """The command that goes on with a run, or begins it anew where it had saved nothing."""
+    """The command that goes on with a run, or starts it again where it had saved nothing."""
     if _steps_saved(run) is None:
         if run is not None and not args.resume:
             shutil.rmtree(run, ignore_errors=True)

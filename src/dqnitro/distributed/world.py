@@ -38,7 +38,7 @@ class Place:
 
 
 def place(environment: Mapping[str, str] | None = None) -> Place | None:
-    """The place of this process; None if it is no rank. ConfigError if the variables disagree."""
+    """The place of this process; None if it is not a rank. ConfigError if the variables disagree."""
     env = os.environ if environment is None else environment
     if OURS not in env and TORCHRUN not in env:  # a cluster's scheduler may set RANK for reasons of its own
         return None

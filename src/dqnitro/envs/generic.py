@@ -204,7 +204,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(shape: tuple[int, ...]) -> Layout | None:
-    """HxW; HxWxC or CxHxW; frames of these, stacked along the first axis. None: a box of that shape is no image."""
+    """HxW; HxWxC or CxHxW; frames of these, stacked along the first axis. None: a box of that shape is not an image."""
     if not 2 <= len(shape) <= 4:
         return None
     frames, picture = shape[:-3], shape[-3:]

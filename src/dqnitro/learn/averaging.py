@@ -37,7 +37,7 @@ class Bucket:
 
 
 def divided(parameters: Sequence[nn.Parameter], most_bytes: int) -> list[list[nn.Parameter]]:
-    """Parameters in the order in which their gradients come, in groups of at most so many bytes (or one parameter)."""
+    """Parameters in the order in which their gradients come, in groups of at most this many bytes (or one)."""
     groups: list[list[nn.Parameter]] = [[]]
     size = 0
     for p in reversed(parameters):
@@ -79,7 +79,7 @@ class AveragedStep:
 
     def _ready(self, p: Tensor) -> None:
         """The backward pass has left the whole gradient of a parameter behind."""
-        if self._started == len(self.buckets):  # a pass that is no update: `Learner.warm_up`
+        if self._started == len(self.buckets):  # a pass without an update: `Learner.warm_up`
             return
         self._of[p].missing -= 1  # pyright: ignore[reportArgumentType]
         # In the same order on all ranks, whatever the order of the gradients.

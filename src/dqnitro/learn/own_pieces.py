@@ -71,7 +71,10 @@ def find_loss(config: Config) -> str | Callable[[Tensor, Tensor], Tensor]:
     if not own.is_own("loss", config.loss):
         return config.loss
     if config.categorical or config.quantiles or config.implicit_quantiles:
-        raise ConfigError(f"loss {config.loss} compares values, but this run learns a distribution", "switch that off")
+        raise ConfigError(
+            f"loss {config.loss} compares values, but this run learns a distribution",
+            "leave out --categorical, --quantiles and --implicit-quantiles",
+        )
     value = torch.zeros(3, requires_grad=True)
     each = own.made("loss", config.loss, value, torch.ones(3))
     if not isinstance(each, Tensor) or each.shape != (3,) or not each.requires_grad:

@@ -40,7 +40,7 @@ class Agent:
     minutes: dict[str, float]  # by game, where they were published
 
     def at(self, millions: float, game: str) -> float | None:
-        """The mean over seeds at the published point nearest to so many million frames (None: more than half as many
+        """The mean over seeds at the published point nearest to this many million frames (None: more than half as many
         again, or fewer than two thirds).
         """
         near = min(self.scores, key=lambda m: abs(m - millions))
@@ -48,7 +48,7 @@ class Agent:
         return sum(found) / len(found) if found else None
 
     def on_curve(self, millions: float, game: str) -> float | None:
-        """The mean over seeds at so many million frames, between the points of the thinned curve."""
+        """The mean over seeds at this many million frames, between the points of the thinned curve."""
         values = self.curves.get(game)
         if not values or not self.curve_millions[0] <= millions <= self.curve_millions[len(values) - 1]:
             return None

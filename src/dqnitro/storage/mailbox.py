@@ -1,7 +1,7 @@
 """Storage on another machine that nobody can call: it asks for work and does it.
 
-A command that reached a cluster through `ray://` is no node of it, so nothing on a node can call it. But it can call
-the nodes. `Mailbox` lies on the node: whoever wants something of the storage puts a request into it and waits;
+A command that reached a cluster through `ray://` is not a node of it, so nothing on a node can call it. But it can call
+the nodes. `Mailbox` lies on the node: code there that needs the storage puts a request into it and waits;
 the other side takes the request, with its answer to the one before, and `serve`s it.
 """
 

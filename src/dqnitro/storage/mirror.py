@@ -94,7 +94,7 @@ class Mirror:
             for attempt in range(TRIES):
                 try:
                     return self._fetch(wanted)
-                except FileNotFoundError:  # somebody published in between
+                except FileNotFoundError:  # another process published in between
                     if attempt == TRIES - 1:
                         raise
 

@@ -243,7 +243,7 @@ def build(
 
 
 def load_or_make(store: Store, capability: tuple[int, int], registers: int, rom: Rom | None, together: bool) -> bytes:
-    """What `build` unpacks, whoever else makes the same now."""
+    """What `build` unpacks, even if another process is making the same now."""
     name = _name(capability, registers, rom, together)
     kept = store.load(name)
     if kept is None:

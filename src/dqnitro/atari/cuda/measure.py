@@ -107,7 +107,7 @@ def made(game: str, n: int, one: Way, **options: Any) -> CudaVec:
 
 
 def differences(a: CudaVec, b: CudaVec) -> list[str]:
-    """What two vectors of consoles do not share. The bus latch is only kept where somebody could see it."""
+    """What two vectors of consoles do not share. The bus latch is only kept where a program could see it."""
     import torch
 
     found = []

@@ -195,7 +195,7 @@ class HybridAgent(GpuAgent):
             raise DivergedError(self.bad or self.clock.updates, self.report_host[LOSS].item())
 
     def agreed(self, decided: int) -> int:
-        """The decisions of all ranks. A bad update ends them all in the same tick, whoever has heard of it."""
+        """The decisions of all ranks. A bad update ends them all in the same tick, whichever rank has noticed it."""
         decided, bad = self.ranks.totals((decided, self.bad))
         if self.ranks is not ALONE:
             self.check_finite(bad)
@@ -277,7 +277,7 @@ class HybridAgent(GpuAgent):
         heads = saved.get("heads", [now] * len(self.groups))
         readable = saved.get("readable", [(now, filled)] * len(self.groups))
         if len(heads) != len(self.groups):
-            raise CheckpointError(f"{len(heads)} parts were saved, this run has {len(self.groups)}", "keep env_parts")
+            raise CheckpointError(f"{len(heads)} groups were saved, this run has {len(self.groups)}", "keep env_parts")
         _check_places(heads, readable, self.ring.slots)
         for group, head, (seen, full) in zip(self.groups, heads, readable, strict=True):
             group.ring.head.fill_(int(head))
