@@ -44,9 +44,8 @@ Commands
 {commands}
 
 `dqnitro COMMAND --help` shows a command's examples and options.
-Exit codes: 0 done, 1 unexpected failure, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment
-or a callback failed (these three save the run first) or another piece of your own, 6 a rank was lost, 7 ranks differ
-(the last checkpoint stands), 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM (these leave a checkpoint).
+Exit codes: 0 done, 1 unexpected failure, 2 bad input, 3 loss diverged, 4 the player process died, 5 your code failed
+(environment, callback, network, ...), 6 a rank was lost, 7 ranks differ, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM.
 """
 
 

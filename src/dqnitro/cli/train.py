@@ -41,9 +41,10 @@ Examples
   dqnitro train pong --seeds 32 --on auto              the seeds over the Ray cluster of this machine
   dqnitro train pong --runner cluster --players 8 --on auto   one run, played on all nodes
 
-Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 the environment failed, 6 a rank was
-lost, 7 ranks differ, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM. All but 2, 6 and 7 save first. A seed that fails does not
-stop the others; its exit code is returned once all have ended.
+Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 your code failed, 6 a rank was lost,
+7 ranks differ, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM. All but 2, 6 and 7 save first; after these, and where a network,
+loss, optimiser or replay of your own failed, the last checkpoint stays. A seed that fails does not stop the others; its
+exit code is returned once all have ended.
 """
 
 
