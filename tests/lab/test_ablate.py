@@ -7,6 +7,7 @@ import torch
 from dqnitro import recipes
 from dqnitro.errors import ConfigError
 from dqnitro.lab import ablate, race
+from dqnitro.lab.race import Budget
 from lab import fake_race
 
 SMALL = {"hidden_units": 16, "batch_size": 8}
@@ -66,7 +67,7 @@ def test_each_rung_is_left_out_once_and_compared_with_the_whole(monkeypatch):
         return 100.0 * (2.0 if config.replay == "frames" else 1.0) * (1.5 if "few-calls" in config.wrappers else 1.0)
 
     fake_race.use(monkeypatch, speed)
-    result = ablate.ablate("CartPole-v1", "auto", minutes=0, rounds=3)
+    result = ablate.ablate("CartPole-v1", "auto", budget=Budget(0, 3))
     rows = {r["without"]: r for r in result["rows"]}
     assert rows[None]["fps"].mean == pytest.approx(300, rel=0.02)
     assert rows["frame-replay"]["ratio"].mean == pytest.approx(0.5)
@@ -77,7 +78,7 @@ def test_each_rung_is_left_out_once_and_compared_with_the_whole(monkeypatch):
 
 def test_shares_are_what_leaving_out_saves(monkeypatch):
     fake_race.use(monkeypatch, lambda c: 100.0 if c.clip_rewards else 125.0)
-    rows = {r["without"]: r for r in ablate.cost("CartPole-v1", minutes=0, rounds=3)["rows"]}
+    rows = {r["without"]: r for r in ablate.cost("CartPole-v1", budget=Budget(0, 3))["rows"]}
     assert rows["clipping"]["saves_share"] == pytest.approx(0.2)
     assert rows["sampling"]["saves_share"] == pytest.approx(0.0)
     assert rows["reshape"]["state"] == "skipped" and "not an Atari game" in rows["reshape"]["why"]
@@ -86,17 +87,17 @@ def test_shares_are_what_leaving_out_saves(monkeypatch):
 
 def test_atari_has_everything_to_leave_out_and_says_what_cannot_be(monkeypatch):
     fake_race.use(monkeypatch, lambda c: 100.0)
-    rows = {r["without"]: r["state"] for r in ablate.cost("pong", minutes=0, rounds=2)["rows"]}
+    rows = {r["without"]: r["state"] for r in ablate.cost("pong", budget=Budget(0, 2))["rows"]}
     assert set(rows.values()) == {"measured"}
     assert set(rows) == {
         None, "sampling", "optimiser", "loss", "episodic life", "clipping", "episodic life and clipping", "reshape",
     }  # fmt: skip
-    row = ablate.cost("pong", minutes=0, rounds=2, changes={"envs": "ale"})["rows"][-1]
+    row = ablate.cost("pong", budget=Budget(0, 2), changes={"envs": "ale"})["rows"][-1]
     assert (row["without"], row["state"]) == ("reshape", "skipped") and "in compiled code" in row["why"]
 
 
 def test_real_ablation_of_the_cost():
-    result = ablate.cost("CartPole-v1", minutes=0.5, rounds=3, seconds=0.05, changes=SMALL)
+    result = ablate.cost("CartPole-v1", budget=Budget(0.5, 3, 0.05), changes=SMALL)
     rows = {r["without"]: r for r in result["rows"]}
     assert rows["loss"]["ratio"].mean > 1.2, "a step without learning must be faster"
     assert rows["loss"]["saves_share"] > rows["clipping"]["saves_share"]

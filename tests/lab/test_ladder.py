@@ -10,6 +10,7 @@ from dqnitro.common.files import plain
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.lab import ladder as climbing
 from dqnitro.lab import time_to_solve
+from dqnitro.lab.race import Budget
 from lab import fake_race
 
 CLIMB = ["gradients-everywhere", "frame-replay", "channels-last", "fused-adam", "four-steps-per-update", "three-step"]
@@ -31,7 +32,7 @@ def rows_of(result):
 
 def test_every_rung_is_compared_with_what_it_stands_on_and_with_the_baseline(monkeypatch):
     fake_race.use(monkeypatch, speed)
-    result = climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=4)
+    result = climbing.climb_ladder("CartPole-v1", CLIMB, budget=Budget(0, 4))
     rows = rows_of(result)
     assert [r["name"] for r in result["rows"]] == ["baseline", *CLIMB]
     assert rows["baseline"]["gain"] is None and rows["baseline"]["total"].mean == pytest.approx(1.0)
@@ -56,7 +57,7 @@ def test_every_rung_is_compared_with_what_it_stands_on_and_with_the_baseline(mon
 
 def test_a_rung_that_cannot_run_is_listed_with_its_reason_and_not_climbed_on(monkeypatch):
     fake_race.use(monkeypatch, speed)
-    row = rows_of(climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=2))["channels-last"]
+    row = rows_of(climbing.climb_ladder("CartPole-v1", CLIMB, budget=Budget(0, 2)))["channels-last"]
     assert row["state"] == "skipped" and "no convolution" in row["why"]
     assert row["climbed"] == ["frame-replay"] and "fps" not in row
 
@@ -68,7 +69,7 @@ def test_a_rung_that_fails_to_start_is_passed_over(monkeypatch):
         return speed(config)
 
     fake_race.use(monkeypatch, fragile)
-    rows = rows_of(climbing.climb_ladder("CartPole-v1", ["fused-adam", "frame-replay"], minutes=0, rounds=2))
+    rows = rows_of(climbing.climb_ladder("CartPole-v1", ["fused-adam", "frame-replay"], budget=Budget(0, 2)))
     assert rows["fused-adam"]["why"] == "failed to start: no kernel"
     assert rows["frame-replay"]["climbed"] == ["frame-replay"] and rows["frame-replay"]["on"] == "baseline"
 
@@ -84,7 +85,7 @@ def test_a_rung_that_fails_while_it_runs_is_taken_out_from_under_the_others(monk
         return speed(config)
 
     fake_race.use(monkeypatch, breaks_later)
-    rows = rows_of(climbing.climb_ladder("CartPole-v1", ["fused-adam", "frame-replay"], minutes=0, rounds=3))
+    rows = rows_of(climbing.climb_ladder("CartPole-v1", ["fused-adam", "frame-replay"], budget=Budget(0, 3)))
     assert rows["fused-adam"]["state"] == "skipped" and "the loss became nan at update 7" in rows["fused-adam"]["why"]
     assert rows["frame-replay"]["on"] == "baseline" and rows["frame-replay"]["fps"].n == 3
     assert rows["frame-replay"]["gain"].mean == pytest.approx(3.0)  # both rungs are in force there
@@ -92,7 +93,7 @@ def test_a_rung_that_fails_while_it_runs_is_taken_out_from_under_the_others(monk
 
 def test_the_replay_ratio_is_measured_and_marked(monkeypatch):
     fake_race.use(monkeypatch, speed)
-    rows = rows_of(climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=2))
+    rows = rows_of(climbing.climb_ladder("CartPole-v1", CLIMB, budget=Budget(0, 2)))
     marks = {n: (r["equal_ratio"], r["changes_ratio"]) for n, r in rows.items() if r["state"] == "measured"}
     assert marks["frame-replay"] == (True, False)
     assert marks["four-steps-per-update"] == (False, True)
@@ -102,7 +103,7 @@ def test_the_replay_ratio_is_measured_and_marked(monkeypatch):
 
 def test_headlines_say_how_far_up_it_goes_and_what_did_not_pay(monkeypatch):
     fake_race.use(monkeypatch, speed)
-    lines = climbing.headlines(climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=4)["rows"])
+    lines = climbing.headlines(climbing.climb_ladder("CartPole-v1", CLIMB, budget=Budget(0, 4))["rows"])
     assert lines[0].startswith("with learning unchanged: 3.00x") and lines[0].endswith("at fused-adam")
     assert lines[1].startswith("with all rungs: 12.00x") and lines[1].endswith("at four-steps-per-update")
     assert lines[2].endswith(": three-step")
@@ -120,7 +121,7 @@ def test_rungs_by_default_are_all_there_are_or_those_that_leave_learning_alone()
 def test_real_racers_climb_a_real_ladder():
     names = ["gradients-everywhere", "frame-replay", "four-steps-per-update"]
     small = {"hidden_units": 16, "batch_size": 8}
-    result = climbing.climb_ladder("CartPole-v1", names, rounds=2, seconds=0.05, minutes=0.5, changes=small)
+    result = climbing.climb_ladder("CartPole-v1", names, budget=Budget(0.5, 2, 0.05), changes=small)
     rows = rows_of(result)
     assert all(r["state"] == "measured" and min(r["rates"]) > 0 for r in rows.values())
     assert rows["baseline"]["samples_per_step"] == pytest.approx(8, rel=0.1)
@@ -154,7 +155,7 @@ def test_time_to_solve_is_measured_projected_or_unknown(monkeypatch):
     fake_race.use(monkeypatch, speed, wobble=(1.0,))
     base = recipes.baseline("CartPole-v1")
     runs = [solved(base.replace(seed=s, max_minutes=9.0), steps, 50.0) for s, steps in ((1, 10_000), (2, 10_000))]
-    rows = rows_of(climbing.climb_ladder("CartPole-v1", CLIMB, minutes=0, rounds=2, solved=runs))
+    rows = rows_of(climbing.climb_ladder("CartPole-v1", CLIMB, budget=Budget(0, 2), solved=runs))
     assert rows["baseline"]["solve"]["how"] == "measured" and rows["baseline"]["solve"][
         "seconds"
     ].mean == pytest.approx(50)
@@ -167,7 +168,7 @@ def test_time_to_solve_is_measured_projected_or_unknown(monkeypatch):
 def test_seconds_of_another_machine_are_never_shown_as_measured_here(monkeypatch):
     fake_race.use(monkeypatch, speed, wobble=(1.0,))
     elsewhere = solved(recipes.baseline("CartPole-v1"), 10_000, 1.0, {"cpu": "another", "cores": 64, "gpu": "yes"})
-    rows = rows_of(climbing.climb_ladder("CartPole-v1", ["frame-replay"], minutes=0, rounds=2, solved=[elsewhere]))
+    rows = rows_of(climbing.climb_ladder("CartPole-v1", ["frame-replay"], budget=Budget(0, 2), solved=[elsewhere]))
     assert {r["solve"]["how"] for r in rows.values()} == {"projected"}
     assert rows["baseline"]["solve"]["seconds"].mean == pytest.approx(100)
 

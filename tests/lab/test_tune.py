@@ -9,6 +9,7 @@ from dqnitro import recipes
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab import tune
+from dqnitro.lab.race import Budget
 from dqnitro.ladder import RUNGS
 from dqnitro.recipes import tuned
 from lab import fake_race
@@ -40,7 +41,7 @@ def knobs(monkeypatch):
 def run(monkeypatch, speed=machine, recipe="auto", wobble=(1.0, 1.02, 0.98, 1.01), **kw):
     monkeypatch.setattr(tune, "usable_cores", lambda: 2)
     fake_race.use(monkeypatch, speed, wobble)
-    return tune.tune("CartPole-v1", [recipe], minutes=0, rounds=6, **kw)
+    return tune.tune("CartPole-v1", [recipe], budget=Budget(0, 6), **kw)
 
 
 def test_the_fastest_that_learns_the_same_is_chosen_and_used_from_then_on(monkeypatch, file):

@@ -8,6 +8,7 @@ import torch
 from dqnitro import ladder, recipes, requirements
 from dqnitro.lab import ladder as climbing
 from dqnitro.lab import where as places
+from dqnitro.lab.race import Budget
 from dqnitro.lab.where import lab_plan, where
 from dqnitro.recipes import Here
 from dqnitro.run.processes import thread_budget
@@ -81,7 +82,7 @@ def test_with_a_gpu_it_measures_there_unless_told_otherwise(h200):
 
 def test_on_a_gpu_every_rung_that_it_can_use_is_climbed_in_one_table(h200, monkeypatch):
     built = fake_race.use(monkeypatch, lambda config: 100.0 * config.n_envs * (1 + len(config.wrappers)))
-    result = climbing.climb_ladder("pong", minutes=0, rounds=3)
+    result = climbing.climb_ladder("pong", budget=Budget(0, 3))
     rows = {r["name"]: r for r in result["rows"]}
     measured = [n for n, r in rows.items() if r["state"] == "measured"]
     wanted = [

@@ -45,7 +45,7 @@ def make_parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    args = t.parse_race(make_parser(), argv)
+    args = make_parser().parse(argv)
     from dqnitro.lab import ablate as lab
 
     if args.on is not None:

@@ -51,7 +51,7 @@ def make_parser() -> Parser:
 
 
 def main(argv: list[str]) -> int:
-    args = t.parse_race(make_parser(), argv)
+    args = make_parser().parse(argv)
     if args.solve:
         return solve.main(args)
     from dqnitro.lab.ladder import climb_ladder

@@ -58,6 +58,7 @@ def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     if args.forget:
         return _forget(args.json)
+    from dqnitro.lab.race import Budget
     from dqnitro.lab.tune import FEWEST_ROUNDS, tune
     from dqnitro.recipes import tuned
 
@@ -66,10 +67,9 @@ def main(argv: list[str]) -> int:
             f"--rounds must be at least {FEWEST_ROUNDS}, got {args.rounds}", "fewer cannot tell a real gain from luck"
         )
     with Reports("tune", args) as progress:
-        result = tune(
-            args.game, names_of(args.recipe) or tuned.RECIPES, minutes=args.minutes, rounds=args.rounds,
-            seconds=args.seconds, say=progress.say, write=not args.dry_run,
-        )  # fmt: skip
+        budget = Budget(args.minutes, args.rounds, args.seconds)
+        names = names_of(args.recipe) or tuned.RECIPES
+        result = tune(args.game, names, budget=budget, say=progress.say, write=not args.dry_run)
     return finish(result, pathlib.Path(args.out) if args.out else None, args.json, show)
 
 

@@ -14,17 +14,17 @@ from dqnitro.common.intervals import rate_interval, ratio_interval
 from dqnitro.config import Config
 from dqnitro.envs.turns import groups_of
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.lab.race import Change, Race, facts_of
+from dqnitro.lab.race import BUDGET, Budget, Change, Race, facts_of
 from dqnitro.lab.store import header
 from dqnitro.lab.where import lab_plan, where
 
 WHOLE = "whole"
 
 
-def _run(race: Race, rounds: int, seconds: float) -> None:
+def _run(race: Race, budget: Budget) -> None:
     if WHOLE not in race.racers:
         raise ConfigError(f"the whole recipe cannot run: {race.skipped.get(WHOLE, 'unknown')}")
-    race.run(rounds, seconds)
+    race.run(budget.rounds, budget.seconds)
     if WHOLE not in race.rates:
         raise ConfigError(f"the whole recipe cannot run: {race.skipped[WHOLE]}")
     if not race.rounds:
@@ -32,8 +32,8 @@ def _run(race: Race, rounds: int, seconds: float) -> None:
 
 
 def ablate(
-    game: str, recipe: str = "fast", *, minutes: float = 8.0, rounds: int = 10, seconds: float = 1.0,
-    changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
+    game: str, recipe: str = "fast", *, budget: Budget = BUDGET, changes: dict[str, Any] | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """The recipe and the recipe without each of its rungs, taking turns."""
     plan = lab_plan(recipe, game, changes)
@@ -41,7 +41,7 @@ def ablate(
         raise ConfigError(
             f"recipe {recipe} uses no rungs for {game}, so there is none to leave out", "try fast or auto"
         )
-    with Race(minutes, say) as race:
+    with Race(budget.minutes, say) as race:
         race.expected = 1 + len(plan.rungs)
         race.build(WHOLE, plan.config().replace(**(changes or {})))
         for name in plan.rungs:
@@ -49,13 +49,13 @@ def ablate(
                 race.build(name, plan.config(without=(name,)).replace(**(changes or {})))
             except UserError as e:
                 race.skipped[name] = str(e)
-        _run(race, rounds, seconds)
+        _run(race, budget)
         rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "promise": None}]
         rows += [_row(race, n) | {"without": n, "promise": ladder.RUNGS[n].promise} for n in plan.rungs]
         for name, why in plan.left_out.items():  # not part of the recipe on this machine
             rows.append({"without": name, "promise": ladder.RUNGS[name].promise, "state": "skipped", "why": why})
         result = header(
-            "ablate", plan.base.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe
+            "ablate", plan.base.env_id, rounds=race.rounds, seconds=race.seconds, minutes=budget.minutes, recipe=recipe
         )
         return result | {
             "rows": rows,
@@ -162,13 +162,13 @@ def cost_config(game: str, recipe: str, changes: dict[str, Any]) -> tuple[Config
 
 
 def cost(
-    game: str, recipe: str = "baseline", *, minutes: float = 8.0, rounds: int = 10, seconds: float = 1.0,
-    changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
+    game: str, recipe: str = "baseline", *, budget: Budget = BUDGET, changes: dict[str, Any] | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """The recipe without sampling, without the optimiser, ...: how much of a step's time each piece takes."""
     config, no_reshape_why = cost_config(game, recipe, changes or {})
     variants = cost_variants(config)
-    with Race(minutes, say) as race:
+    with Race(budget.minutes, say) as race:
         race.expected = 1 + len(variants) + (no_reshape_why is None)
         race.build(WHOLE, config)
         for name, (changed, change, _) in variants.items():
@@ -179,10 +179,12 @@ def cost(
             race.skipped["reshape"] = no_reshape_why
         else:
             race.build("reshape", config, no_reshape)
-        _run(race, rounds, seconds)
+        _run(race, budget)
         rows: list[dict[str, Any]] = [_row(race, WHOLE) | {"without": None, "note": f"the whole recipe {recipe}"}]
         rows += [_cost_row(race, name, notes[name]) for name in notes]
-        result = header("cost", config.env_id, rounds=race.rounds, seconds=race.seconds, minutes=minutes, recipe=recipe)
+        result = header(
+            "cost", config.env_id, rounds=race.rounds, seconds=race.seconds, minutes=budget.minutes, recipe=recipe
+        )
         return result | {
             "rows": rows,
             "notes": facts_of(race) | {"where": where(changes, config).text},

@@ -10,7 +10,7 @@ from dqnitro import ladder, recipes
 from dqnitro.common.intervals import rate_interval, ratio_interval
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.lab.race import Race, Racer, facts_of
+from dqnitro.lab.race import BUDGET, Budget, Race, Racer, facts_of
 from dqnitro.lab.store import header
 from dqnitro.lab.time_to_solve import Solved, add_times
 from dqnitro.lab.where import lab_plan, where
@@ -129,8 +129,8 @@ def same_ratio(a: Racer, b: Racer) -> bool:
 
 
 def climb_ladder(
-    game: str, names: Sequence[str] | None = None, *, same_learning: bool = False, minutes: float = 8.0,
-    rounds: int = 10, seconds: float = 1.0, changes: dict[str, Any] | None = None, solved: Sequence[Solved] = (),
+    game: str, names: Sequence[str] | None = None, *, same_learning: bool = False, budget: Budget = BUDGET,
+    changes: dict[str, Any] | None = None, solved: Sequence[Solved] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """The whole experiment; returns the result in the format of lab/store.py."""
@@ -138,18 +138,20 @@ def climb_ladder(
     base = lab_plan(BASELINE, game, changes).config().replace(**changes)
     wanted = rung_names(base, names, same_learning)
     whole = names is None and not same_learning  # all of the ladder, up to `auto`
-    with Race(minutes, say) as race:
+    with Race(budget.minutes, say) as race:
         stands = build_all(race, base, wanted, whole)
         if whole:
             add_auto(race, game, changes, stands)
-        race.run(rounds, seconds)
+        race.run(budget.rounds, budget.seconds)
         if not race.rounds:
             raise ConfigError("no round was completed", "give more --minutes, or fewer --rungs")
         take_out_failed(stands, race)
         rows = [row_of(stand, race) for stand in stands]
         notes = facts_of(race)
         add_times(rows, {s.name: s for s in stands}, solved)
-        result = header("ladder", base.env_id, to=BASELINE, minutes=minutes, rounds=race.rounds, seconds=race.seconds)
+        result = header(
+            "ladder", base.env_id, to=BASELINE, minutes=budget.minutes, rounds=race.rounds, seconds=race.seconds
+        )
         notes["where"] = where(changes).text
         return result | {"rows": rows, "notes": notes, "interrupted": race.interrupted}
 

@@ -12,6 +12,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dqnitro.agent import PHASES
@@ -192,6 +193,20 @@ def clock_cost_s(looks: int = 20_000) -> float:
             total += time.perf_counter() - begin
         _clock_cost.append((time.perf_counter() - begin) / looks)
     return _clock_cost[0]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What measuring may take: `minutes` for everything (0: no limit), and `rounds` of turns of `seconds`, if they fit
+    in.
+    """
+
+    minutes: float = 8.0
+    rounds: int = 10
+    seconds: float = 1.0
+
+
+BUDGET = Budget()
 
 
 class Race:

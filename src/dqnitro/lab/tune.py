@@ -7,7 +7,7 @@ doubt are combined and measured again: the best of many is partly luck, so only 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dqnitro import recipes
@@ -16,7 +16,7 @@ from dqnitro.common.intervals import Interval, rate_interval, ratio_interval
 from dqnitro.config import Config
 from dqnitro.envs.turns import count_groups
 from dqnitro.errors import ConfigError, UserError
-from dqnitro.lab.race import Race, facts_of
+from dqnitro.lab.race import Budget, Race, facts_of
 from dqnitro.lab.store import header
 from dqnitro.ladder import RUNGS, climb, in_force
 from dqnitro.learn.transforms import chosen
@@ -28,6 +28,7 @@ TOGETHER = "together"
 # The first only costs time; the second saves three quarters of the memory, whatever its speed.
 NEVER = ("gradients-everywhere", "frame-replay")
 FEWEST_ROUNDS = 4  # with fewer, an interval is too wide to decide anything
+BUDGET = Budget(minutes=10.0, rounds=8)
 # Between `close` and `learning`: the same updates are owed at the same steps, but the random numbers come from the GPU.
 ALIKE = "alike"
 FEWEST_ON_GPU = 64  # environments; with fewer a GPU emulates many times slower than a core, after a minute of compiling
@@ -150,9 +151,7 @@ def _config(choice: Choice, knob: Knob) -> Config:
     return choice.turn(knob).config()
 
 
-def measure_knobs(
-    race: Race, choice: Choice, knobs: Sequence[Knob], rounds: int, seconds: float
-) -> list[dict[str, Any]]:
+def measure_knobs(race: Race, choice: Choice, knobs: Sequence[Knob], budget: Budget) -> list[dict[str, Any]]:
     """One row per change, compared with the recipe as it is."""
     race.expected = 1 + len(knobs)
     if race.build(START, choice.config()) is None:
@@ -162,7 +161,7 @@ def measure_knobs(
             race.build(knob.name, _config(choice, knob))
         except UserError as e:
             race.skipped[knob.name] = str(e)
-    race.run(rounds, seconds, fewest=FEWEST_ROUNDS)
+    race.run(budget.rounds, budget.seconds, fewest=FEWEST_ROUNDS)
     if START not in race.rates:
         raise ConfigError(f"the recipe cannot run: {race.skipped[START]}")
     return [_evidence(race, knob) for knob in knobs]
@@ -200,9 +199,7 @@ def _conflict(a: Knob, b: Knob) -> bool:
     return bool(a.add and b.add) and len(in_force((*a.add, *b.add))) < len(a.add) + len(b.add)
 
 
-def confirm(
-    race: Race, choice: Choice, taken: Sequence[Knob], rounds: int, seconds: float
-) -> tuple[list[Knob], Interval | None]:
+def confirm(race: Race, choice: Choice, taken: Sequence[Knob], budget: Budget) -> tuple[list[Knob], Interval | None]:
     """Measure the winners together, and the best of them alone; keep the better if it is still faster, or nothing."""
     if not taken:
         return [], None
@@ -217,7 +214,7 @@ def confirm(
             all_turned = all_turned.turn(knob)
         race.build(name, all_turned.config())
     if START in race.racers:
-        race.run(rounds, seconds, fewest=FEWEST_ROUNDS)
+        race.run(budget.rounds, budget.seconds, fewest=FEWEST_ROUNDS)
     if START not in race.rates:
         return [], None
     ratios = {n: ratio_interval(race.rates[n], race.rates[START]) for n in options if n in race.racers}
@@ -228,9 +225,8 @@ def confirm(
 
 
 def tune_recipe(
-    game: str, recipe: str, *, minutes: float, rounds: int, seconds: float, changes: dict[str, Any],
-    say: Callable[[str], None]
-) -> dict[str, Any]:  # fmt: skip
+    game: str, recipe: str, budget: Budget, changes: dict[str, Any], say: Callable[[str], None]
+) -> dict[str, Any]:
     """One recipe: the choice, the evidence, and the gain."""
     choice = choice_of(recipe, game, changes)
     knobs, why_not = knobs_of(choice)
@@ -239,9 +235,9 @@ def tune_recipe(
     with Race(0.0, say) as race:  # the first start on a machine compiles for minutes: do it before the clock runs
         race.build(START, choice.config())
         load = race.load
-    with Race(minutes * 0.7, say) as race:
+    with Race(budget.minutes * 0.7, say) as race:
         race.load = load  # later the load is our own
-        rows = measure_knobs(race, choice, knobs, rounds, seconds)
+        rows = measure_knobs(race, choice, knobs, budget)
         notes, start = facts_of(race), rate_interval(race.rates[START])
         interrupted, turn_s, done = race.interrupted, race.seconds, race.rounds
     kept: list[Knob] = []
@@ -249,8 +245,8 @@ def tune_recipe(
     taken = winners(rows, knobs)
     if taken and not interrupted:
         say(f"measuring together: {', '.join(k.name for k in taken)}")
-        with Race(minutes * 0.3, say) as race:
-            kept, gain = confirm(race, choice, taken, rounds, seconds)
+        with Race(budget.minutes * 0.3, say) as race:
+            kept, gain = confirm(race, choice, taken, budget)
             interrupted = race.interrupted
     for row, knob in zip(rows, knobs, strict=True):
         row["recipe"], row["chosen"] = recipe, knob in kept
@@ -290,8 +286,8 @@ def _dropped(before: Choice, after: Choice, rows: Sequence[dict[str, Any]], knob
 
 
 def tune(
-    game: str, names: Sequence[str] = tuned.RECIPES, *, minutes: float = 10.0, rounds: int = 8, seconds: float = 1.0,
-    changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None, write: bool = True,
+    game: str, names: Sequence[str] = tuned.RECIPES, *, budget: Budget = BUDGET, changes: dict[str, Any] | None = None,
+    say: Callable[[str], None] = lambda text: None, write: bool = True,
 ) -> dict[str, Any]:  # fmt: skip
     """Tune recipes one after the other and store the choice; returns the result in the format of lab/store.py."""
     import torch
@@ -300,17 +296,14 @@ def tune(
         if name not in tuned.RECIPES:
             raise ConfigError(f"recipe {name!r} cannot be tuned", f"these can: {', '.join(tuned.RECIPES)}")
     found: list[dict[str, Any]] = []
+    each = replace(budget, minutes=budget.minutes / len(names))
     for name in names:
         say(f"recipe {name}")
-        found.append(
-            tune_recipe(
-                game, name, minutes=minutes / len(names), rounds=rounds, seconds=seconds, changes=changes or {}, say=say
-            )
-        )
+        found.append(tune_recipe(game, name, each, changes or {}, say))
         if found[-1]["interrupted"]:
             break
     first = found[0]
-    result = header("tune", game, rounds=first["rounds"], seconds=first["seconds"], minutes=minutes)
+    result = header("tune", game, rounds=first["rounds"], seconds=first["seconds"], minutes=budget.minutes)
     result |= {"chosen": first["chosen"], "rungs": first["rungs"], "notes": first["notes"]}
     result["evidence"] = [row for f in found for row in f["evidence"]]
     result["recipes"] = {

@@ -128,16 +128,12 @@ def add_race_flags(p: Parser, out: str = "write the result as JSON") -> None:
     add_config_flags(p, leave_out=("max_minutes", "max_steps", "stop_at_score"))
 
 
-def parse_race(p: Parser, argv: list[str]) -> argparse.Namespace:
-    return p.parse(argv)
-
-
 def race_options(args: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """The arguments that every race of the lab takes."""
-    return {
-        "minutes": args.minutes, "rounds": args.rounds, "seconds": args.seconds, "changes": config_changes(args),
-        "say": progress.say,
-    }  # fmt: skip
+    from dqnitro.lab.race import Budget
+
+    budget = Budget(args.minutes, args.rounds, args.seconds)
+    return {"budget": budget, "changes": config_changes(args), "say": progress.say}
 
 
 class Reports(Progress):
