@@ -112,7 +112,7 @@ class JsonlSink(NullSink):
         self._write("log", wall_s=round(wall_s, 4), steps=steps, values=dict(values))
 
     def players(self, players: int, wall_s: float, steps: int) -> None:
-        """From here on this many players share the environments: with seed and config that determines the run."""
+        """From here on so many players share the environments: with seed and config this determines the run."""
         self._write("players", wall_s=round(wall_s, 4), steps=steps, players=players)
 
     def position(self) -> int:

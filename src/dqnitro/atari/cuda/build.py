@@ -235,25 +235,15 @@ def build(
     `together` is for consoles that share a warp.
     """
     store = Store(capability)
-    kept = store.load(_name(capability, registers, rom, together))
-    if kept is None:
-        with store.alone():
-            kept = load_or_make(store, capability, registers, rom, together)  # by another process meanwhile
-    return _unpacked(kept)
-
-
-def load_or_make(store: Store, capability: tuple[int, int], registers: int, rom: Rom | None, together: bool) -> bytes:
-    """What `build` unpacks, even if another process is making the same now."""
-    name = _name(capability, registers, rom, together)
+    name = f"{registers}.cubin" if rom is None else f"{registers}-{key(rom, capability, together)}.cubin"
     kept = store.load(name)
     if kept is None:
-        kept = _made(store, capability, registers, rom, together)
-        store.save(name, kept)
-    return kept
-
-
-def _name(capability: tuple[int, int], registers: int, rom: Rom | None, together: bool) -> str:
-    return f"{registers}.cubin" if rom is None else f"{registers}-{key(rom, capability, together)}.cubin"
+        with store.alone():
+            kept = store.load(name)  # by another process meanwhile
+            if kept is None:
+                kept = _made(store, capability, registers, rom, together)
+                store.save(name, kept)
+    return _unpacked(kept)
 
 
 def _made(store: Store, capability: tuple[int, int], registers: int, rom: Rom | None, together: bool) -> bytes:

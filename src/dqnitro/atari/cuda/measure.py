@@ -29,6 +29,7 @@ from ..games import roms
 from ..vec import AtariVec
 from . import build
 from .placement import TOGETHER_FROM, registers_of
+from .program import key
 from .vec import KEPT, CudaVec
 
 GAMES = "pong beam_rider montezuma_revenge space_invaders"
@@ -88,8 +89,10 @@ def prepare(games: list[str], ways: list[Way]) -> None:
     def make(one: tuple[str, int, bool]) -> str:
         game, registers, together = one
         rom, start = roms.load(game), time.perf_counter()
-        with contextlib.suppress(Exception):
-            build.load_or_make(store, capability, registers, rom, together)
+        name = f"{registers}-{key(rom, capability, together)}.cubin"
+        if store.load(name) is None:
+            with contextlib.suppress(Exception):
+                store.save(name, build._made(store, capability, registers, rom, together))
         return f"{game}/{registers}/{int(together)}: {time.perf_counter() - start:.1f} s"
 
     began = time.perf_counter()
@@ -107,12 +110,10 @@ def made(game: str, n: int, one: Way, **options: Any) -> CudaVec:
 
 
 def differences(a: CudaVec, b: CudaVec) -> list[str]:
-    """What two vectors of consoles do not share. The bus latch is only kept where a program could see it."""
-    import torch
-
-    found = []
+    """What two vectors of consoles do not share. The bus latch is only kept where somebody could see it."""
+    torch, found = a._torch, []
     for name in KEPT:
-        x, y = a.memory[name], b.memory[name]
+        x, y = a._tensors[name], b._tensors[name]
         if name == "state":
             x, y = x.clone(), y.clone()
             x[:, S_LATCH] = y[:, S_LATCH] = 0
@@ -164,8 +165,7 @@ def check(games: list[str], ways: list[Way], steps: int) -> list[str]:
 
 def _steps(vec: CudaVec, actions: Any) -> float:
     """Milliseconds of a step."""
-    import torch
-
+    torch = vec._torch
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     for chosen in actions:
@@ -188,11 +188,14 @@ def time_size(game: str, n: int, ways: list[Way], rounds: int, steps: int, faile
     first = next(iter(vecs.values()))
     first.reset(seed=1)
     torch.manual_seed(1)
-    count = len(first.game.actions)
+    count = int(first.single_action_space.n)  # type: ignore[attr-defined]
     scatter = torch.randint(0, count, (120, n), device="cuda")
     _steps(first, scatter)
     for vec in vecs.values():
-        vec.take_over(first)
+        for name in KEPT:
+            vec._tensors[name].copy_(first._tensors[name])
+        vec._tensors["commands"].copy_(first._tensors["commands"])
+        vec._began = True
     times: dict[Way, list[float]] = {one: [] for one in vecs}
     for _ in range(rounds):
         actions = torch.randint(0, count, (steps, n), device="cuda")

@@ -265,17 +265,6 @@ class CudaVec(VectorEnv):
         self._kernels.launch(name, self.num_envs, SHOW_THREADS, self._at.data_ptr(), self.num_envs, *numbers)
 
     @property
-    def memory(self) -> dict[str, Any]:
-        """All tensors by name, as they are on the GPU. Those in `KEPT` are the games."""
-        return self._tensors
-
-    def take_over(self, other: CudaVec) -> None:
-        """Go on with the games of another one, of the same game and size."""
-        for name in (*KEPT, "commands"):
-            self._tensors[name].copy_(other.memory[name])
-        self._began = True
-
-    @property
     def obs(self) -> Any:
         return self._tensors["obs"]
 

@@ -115,28 +115,28 @@ class Helper:
         self.process = start_module(
             "dqnitro.atari.compile_units", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors
         )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self._ask, self._answers = self.process.stdin, self.process.stdout
 
     def compile(self, part: str) -> float | None:
         """CPU seconds that the part took, or None if the helper failed."""
+        assert self.process.stdin is not None and self.process.stdout is not None
         try:
-            print(part, file=self._ask, flush=True)
-            answer = self._answers.readline().split()
+            print(part, file=self.process.stdin, flush=True)
+            answer = self.process.stdout.readline().split()
         except OSError:  # the helper died before it could read
             return None
         return float(answer[1]) if answer[:1] == [part] else None
 
     def end(self) -> str:
         """Close the helper; returns why it failed, or an empty string."""
+        assert self.process.stdin is not None and self.process.stdout is not None
         with contextlib.suppress(OSError):
-            self._ask.close()
+            self.process.stdin.close()
         try:
             self.process.wait(ASK_TO_STOP_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self._answers.close()
+        self.process.stdout.close()
         self.errors.seek(0)
         said = self.errors.read().strip().splitlines()
         self.errors.close()
