@@ -25,7 +25,7 @@ from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.optimizer_step import ScaledStep
 from dqnitro.learn.update_parts import TRANSFORMS, Forward, Transform, UpdateParts, plain_parts, transform
 from dqnitro.process_setup import optimizers_without_compiler
-from dqnitro.requirements import few_calls_need, needs_no_draws, own_kernels_need
+from dqnitro.requirements import few_calls_need, gpu_replay_needs, needs_no_draws, own_kernels_need
 
 if TYPE_CHECKING:
     from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
@@ -347,7 +347,7 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
     """
     if torch.device(device).type != "cuda":
         return parts
-    from dqnitro.learn.gpu.cuda_graphs import Graphed
+    from dqnitro.learn.gpu.cuda_graphs import Graphed, Recorded
 
     graphs: weakref.WeakKeyDictionary[nn.Module, Graphed] = weakref.WeakKeyDictionary()
 
@@ -366,8 +366,18 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
         return optimizer
 
     return replace(
-        parts, act=act, make_optimizer=make_optimizer, around_update=lambda f: Graphed(parts.around_update(f))
-    )
+        parts, act=act, make_optimizer=make_optimizer, around_update=lambda f: Graphed(parts.around_update(f)),
+        record=lambda f: Recorded(parts.record(f)),
+    )  # fmt: skip
+
+
+@transform("gpu-replay", needs=gpu_replay_needs)
+def gpu_replay(parts: UpdateParts, device: str) -> UpdateParts:
+    """Samples are places in the replay, which is where the learner is: an update begins with putting its batch
+    together. Actions come from a pass over memory that stays where it is, and on a GPU the host starts the updates
+    that are owed before it waits for them. With `cuda-graphs` each of the two is one start.
+    """
+    return replace(parts, takes_places=True)
 
 
 @transform(

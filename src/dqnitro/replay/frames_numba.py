@@ -87,3 +87,21 @@ def vectors(
         for j in range(frames.shape[1]):
             obs_tm1[i, j] = first[j]
             obs_t[i, j] = second[j]
+
+
+@kept(nogil=True, error_model="numpy")
+def frame_rows(age: np.ndarray, env: np.ndarray, position: np.ndarray, length: np.ndarray, rows: np.ndarray) -> None:
+    """rows[0, i] and rows[1, i]: where the frames of the observations at `position[i]` and `length[i]` steps later lie.
+
+    Frames from before the start of the game are those of the row behind the ring, which is black.
+    """
+    slots, n_envs = age.shape
+    stack, black = rows.shape[2], slots * n_envs
+    for i in range(len(env)):
+        e = env[i]
+        for end in range(2):
+            p = position[i] + end * length[i]
+            reach = age[p % slots, e]
+            for k in range(stack):
+                back = stack - 1 - k
+                rows[end, i, k] = black if back > reach else (p - back) % slots * n_envs + e
