@@ -56,7 +56,8 @@ class Learner:
             self.optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
         self.loss, self.loss_given, self.passes, self.loss_of_passes = make_losses(config, parts, self.atoms)
         self.acts_in_pass = parts.one_pass and acting is None
-        self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
+        # A batch as it was given, the same on the device, and the passes over it.
+        self._begun: tuple[Batch | Drawn, Batch, Outputs] | None = None
         self._copy, self.optimizer_step, self._rate = parts.copy, decaying(parts.step, config), Rate.of(config)
         self.update_on_gpu = parts.around_update(self.loss_and_step)
         if acting is None and parts.takes_places:
@@ -104,7 +105,7 @@ class Learner:
         """The passes of the next update, and in the same pass what `greedy` wants to know of these observations. Until
         `update` finishes it no parameter changes.
         """
-        mine = batch.fetch() if isinstance(batch, Drawn) else Batch(*map(self._copy, batch))
+        mine = self._fetched(batch)
         self._begun = (batch, mine, self.passes(self.online, self.target, mine, torch.from_numpy(obs), None))
 
     def update(self, batch: Batch | Drawn) -> tuple[Tensor, Tensor]:
@@ -116,22 +117,20 @@ class Learner:
         if self._whole is not None:
             return self._update_whole(self._whole, batch.fetch() if isinstance(batch, Drawn) else batch)
         begun, self._begun = self._begun, None
-        if begun is None:
-            batch = batch.fetch() if isinstance(batch, Drawn) else Batch(*map(self._copy, batch))
-        else:
-            assert begun[0] is batch, "another update was begun"
-        draws = self.wants.draw(len(batch.action_tm1), self.device, self._chance)
+        assert begun is None or begun[0] is batch, "another update was begun"
+        mine = self._fetched(batch) if begun is None else begun[1]
+        draws = self.wants.draw(len(mine.action_tm1), self.device, self._chance)
         if self._is_cpu:
             if begun is None:
-                loss, td = self.loss(self.online, self.target, batch, draws)
+                loss, td = self.loss(self.online, self.target, mine, draws)
             else:
-                loss, td = self.loss_of_passes(self.online, begun[2], begun[1], None)
+                loss, td = self.loss_of_passes(self.online, begun[2], mine, None)
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
             self.optimizer_step(loss, self.online, self.optimizer, self._config.grad_clip)
         else:
-            loss, td = self.update_on_gpu(*batch, *(() if draws is None else draws.tensors))
+            loss, td = self.update_on_gpu(*mine, *(() if draws is None else draws.tensors))
             if self._first_bad is None:
                 self._first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
             bad = ~torch.isfinite(loss) & (self._first_bad < 0)
@@ -139,6 +138,10 @@ class Learner:
         self.n_updates += 1
         self.actor.updated(self.n_updates)
         return loss.detach(), td
+
+    def _fetched(self, batch: Batch | Drawn) -> Batch:
+        """The batch where the learner is."""
+        return batch.fetch() if isinstance(batch, Drawn) else Batch(*map(self._copy, batch))
 
     def _update_placed(self, drawn: Drawn) -> tuple[Tensor, Tensor]:
         if self._placed is None or self._placed.drawn is not drawn:
