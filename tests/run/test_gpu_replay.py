@@ -36,16 +36,16 @@ def parameters(agent):
     return [p.detach().clone() for p in agent.learner.online.parameters()]
 
 
-class Event:
+class NotedMark:
     """Notes the order of what happens on a GPU's side of the host."""
 
     def __init__(self, notes):
         self.notes = notes
 
-    def record(self):
+    def set(self):
         self.notes.append("asked")
 
-    def synchronize(self):
+    def wait(self):
         self.notes.append("waited")
 
 
@@ -63,7 +63,7 @@ def like_on_a_gpu(monkeypatch):
         agent, ticks = make_run(with_it(config))
         notes = []
         agent.learner._is_cpu = False
-        agent.learner.actor._done = Event(notes)
+        agent.learner.actor._done = NotedMark(notes)
         update = agent.learner.update
         agent.learner.update = lambda batch: (notes.append("learned"), update(batch))[1]
         return agent, ticks, notes

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dqnitro import dqn
 from dqnitro.heads import Draws
 from dqnitro.learn.update_parts import UpdateParts
+from dqnitro.replay.placed import Mark
 
 Act = Callable[..., Tensor]  # network, observations, and random numbers where it wants any
 
@@ -74,7 +75,7 @@ class WaitingNetwork(SameNetwork):
         self._there = self._here.to(device)
         self._actions = torch.zeros(len(like), dtype=torch.int64, pin_memory=on_gpu)
         self._write, self._read = self._here.numpy(), self._actions.numpy()
-        self._done = torch.cuda.Event() if on_gpu else None
+        self._done = Mark(device) if on_gpu else None
         self._pass = parts.record(self.look)
 
     def look(self) -> tuple[Tensor]:
@@ -92,10 +93,10 @@ class WaitingNetwork(SameNetwork):
         self._write[:] = obs  # the last pass over it is done: its actions were waited for
         (self.best,) = self._pass()
         if self._done is not None:
-            self._done.record()
+            self._done.set()
             if meanwhile is not None:
                 meanwhile()
-            self._done.synchronize()
+            self._done.wait()
         return self._read.copy()
 
 

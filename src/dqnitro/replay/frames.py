@@ -108,9 +108,11 @@ class FrameReplay:
     # -- reading
 
     def _sizes(self) -> np.ndarray:
-        return np.maximum(0, np.minimum(self._head, self._kept) - self._n_step + 1)
+        return np.maximum(0, np.minimum(self._head, self._kept) - (self._n_step - 1))
 
     def __len__(self) -> int:
+        if len(self._head) == 1:  # asked before every update
+            return max(0, min(int(self._head[0]), self._kept) - self._n_step + 1)
         return int(self._sizes().sum())
 
     def _oldest(self) -> np.ndarray:

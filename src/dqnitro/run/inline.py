@@ -114,6 +114,11 @@ def choose_actions(
 
     Those that are `idle` explore more.
     """
+    if idle is None and not pending.any():  # the same with a few calls less
+        n = len(pending)
+        explore = rng.random(n) < epsilon
+        actions = rng.integers(0, n_actions, n)
+        return actions if explore.all() else np.where(explore, actions, greedy())
     actions = np.zeros(len(pending), np.int64)
     deciding = np.flatnonzero(~pending)
     chance = epsilon if idle is None else np.where(idle[deciding], max(epsilon, dqn.IDLE_EPSILON), epsilon)
