@@ -56,14 +56,8 @@ STEPS = ("two-steps-per-update", "four-steps-per-update", "eight-steps-per-updat
 ACTING = ("play-on-cpu", "play-on-second-gpu", "play-on-second-gpu-every-4", "play-on-second-gpu-every-10")
 # Passes that draw no random numbers.
 NO_DRAWS = (
-    "own-kernels",
-    "gpu-replay",
-    "torchscript",
-    "written-out",
-    "distinct-patches",
-    "split-network",
-    "one-pass-acting",
-)
+    "own-kernels", "gpu-replay", "torchscript", "written-out", "distinct-patches", "split-network", "one-pass-acting",
+)  # fmt: skip
 LIGHTER = (
     "No figure of its own: lighter wrappers took 395 to 448 steps/s with three environments, and 36.0 to 47.4 minutes."
 )

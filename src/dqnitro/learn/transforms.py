@@ -35,9 +35,7 @@ KEEPS_GRADIENTS = "it keeps gradients of its own, of which no mean over the rank
 
 @transform("no-grad")
 def no_grad(parts: UpdateParts, device: str) -> UpdateParts:
-    """Target and acting passes without a graph. What every DQN should do;
-    leaving it out is a rung below the baseline.
-    """
+    """Target and acting passes without a graph. What every DQN should do; leaving it out is a rung below it."""
     return replace(parts, target_pass=torch.no_grad()(parts.target_pass), act=torch.no_grad()(parts.act))
 
 
@@ -68,9 +66,7 @@ def one_pass_adam(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("inplace-relu")
 def inplace_relu(parts: UpdateParts, device: str) -> UpdateParts:
-    """Activations overwrite their input: half the memory of a layer's output.
-    The backward pass needs only the result.
-    """
+    """Activations overwrite their input: half the memory. The backward pass needs only the result."""
 
     def prepare(network: nn.Module) -> nn.Module:
         network = parts.prepare(network)
@@ -84,9 +80,7 @@ def inplace_relu(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("channels-last")
 def channels_last(parts: UpdateParts, device: str) -> UpdateParts:
-    """Channels innermost, as the convolution kernels of oneDNN and cuDNN want them:
-    no reordering inside every layer.
-    """
+    """Channels innermost, as the convolution kernels of oneDNN and cuDNN want them: no reordering in every layer."""
 
     def prepare(network: nn.Module) -> nn.Module:
         network = parts.prepare(network)
@@ -373,10 +367,7 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("gpu-replay", needs=gpu_replay_needs)
 def gpu_replay(parts: UpdateParts, device: str) -> UpdateParts:
-    """Samples are places in the replay, which is where the learner is: an update begins with putting its batch
-    together. Actions come from a pass over memory that stays where it is, and on a GPU the host starts the updates
-    that are owed before it waits for them. With `cuda-graphs` each of the two is one start.
-    """
+    """Samples are places in a replay on the learner's device, and the pass that acts is over memory that stays."""
     return replace(parts, takes_places=True)
 
 
