@@ -83,7 +83,7 @@ class WaitingNetwork(SameNetwork):
         self._there.copy_(self._here, non_blocking=True)
         best = dqn.q_values(self._act(self._network, self._there), self._atoms).max(1)
         self._actions.copy_(best.indices, non_blocking=True)
-        return (best.values,)
+        return (best.values.detach(),)
 
     def greedy(
         self, obs: np.ndarray, noise: Tensor | None = None, meanwhile: Callable[[], None] | None = None
