@@ -146,6 +146,17 @@ def own_kernels_need(c: Config) -> str | None:
     return first_reason(needs_ring, needs_nature_network, needs_triton)(c)
 
 
+def gpu_replay_needs(c: Config) -> str | None:
+    """Why the settings of a config, whatever its replay, rule out the transform `gpu-replay`."""
+    if c.runner in ("device", "hybrid"):
+        return f"the runner {c.runner} has its own replay on the GPU"
+    if c.prioritized:
+        return "priorities are kept on the host, which would have to wait for every update"
+    if c.replay_device != "auto" and (c.replay_device == "cpu") == on_gpu(c):
+        return f"the replay has to be where the learner is, and replay_device is {c.replay_device}"
+    return needs_no_draws(c)
+
+
 def needs_vectors(c: Config) -> str | None:
     from dqnitro.envs import env_kind
 

@@ -10,26 +10,10 @@ import torch
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.lab.bench.workload import game_spec, make_batch
-from dqnitro.learn.gpu.cuda_graphs import WARM_CALLS, Graphed
+from dqnitro.learn.gpu.cuda_graphs import WARM_CALLS, Graphed, Recorded
 from dqnitro.learn.learner import Learner
 from dqnitro.learn.transforms import wrap
-
-
-class StandIn:
-    """Recording runs nothing that stays; a replay runs the function and puts its results where the first ones were."""
-
-    made = 0
-
-    def __init__(self, f):
-        StandIn.made += 1
-        self._f, self.out = f, ()
-
-    def replay(self):
-        out = self._f()
-        if not self.out:
-            self.out = out
-        for to, of in zip(self.out, out, strict=True):
-            to.copy_(of)
+from fakes_graphs import StandIn
 
 
 def graphed(f):
@@ -71,6 +55,22 @@ def test_inputs_of_another_shape_or_order_are_recorded_apart():
         for _ in range(WARM_CALLS + 2):
             assert torch.equal(g(x)[0], x.sum(0))
     assert StandIn.made == 3
+
+
+def test_a_function_of_memory_that_stays_is_recorded_without_copies():
+    x, seen = torch.zeros(3), []
+
+    def f():
+        seen.append(x.data_ptr())
+        x.add_(1.0)
+        return (x * 2,)
+
+    StandIn.made = 0
+    r = Recorded(f, StandIn)
+    outs = [r()[0] for _ in range(8)]
+    assert x.tolist() == [8.0] * 3 and len(set(seen)) == 1, "recording itself changes nothing"
+    assert StandIn.made == 1 and r.n_replays == 8 - WARM_CALLS
+    assert len({o.data_ptr() for o in outs[WARM_CALLS:]}) == 1 and outs[-1].tolist() == [16.0] * 3
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ class Tape:
     def _counted(self, name, f):
         return lambda *args: (self.calls.append(name), f(*args))[1]
 
-    def _choose(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+    def _choose(self, obs: np.ndarray, *others: object) -> np.ndarray:
         choice = mine = self._greedy(obs)
         if self._follow is not None:
             choice = self._follow.choices[len(self.choices)]

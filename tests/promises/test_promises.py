@@ -40,12 +40,14 @@ ON_GPU = (
     "play-on-second-gpu",
     "float16",
     "cuda-graphs",
+    "gpu-replay",
     "play-on-second-gpu-every-4",
     "play-on-second-gpu-every-10",
     "hybrid",
     "all-on-gpu",
     "own-kernels",
 )  # promised for a learner on a GPU
+ALSO_ON_CPU = ("gpu-replay",)  # of those, what is the same there, too, and only of no use
 VECTORS = {"few-calls": "CartPole-v1"}  # rungs for environments that show no images
 NO_GPU = "torch finds no GPU on this machine"
 # Learning rungs only have to change the run, for which a small batch and a small layer are enough.
@@ -97,6 +99,8 @@ def run(name: str, device: str = "cpu"):
 
 def here(name: str, device: str = "cpu") -> None:
     why = NO_GPU if device == "cuda" and not torch.cuda.is_available() else RUNGS[name].needs(base(name, device))
+    if device == "cpu" and name in ALSO_ON_CPU:
+        why = None
     if why:
         pytest.skip(f"{name} cannot run here: {why}")
 
@@ -113,7 +117,7 @@ def kept(promise: str) -> list[Any]:
     """Rungs and the devices to test them on: the CPU, and a GPU for those that promise the same function there."""
     names = [r.name for r in RUNGS.values() if r.promise == promise]
     long = {"compile": [pytest.mark.long]}  # half a minute of a C++ compiler
-    on_cpu = [pytest.param(n, "cpu", id=n, marks=long.get(n, [])) for n in names if n not in ON_GPU]
+    on_cpu = [pytest.param(n, "cpu", id=n, marks=long.get(n, [])) for n in names if n not in ON_GPU or n in ALSO_ON_CPU]
     on_gpu = [n for n in names if n in ON_GPU or promise != "learning"]
     return on_cpu + [pytest.param(n, "cuda", id=f"{n}-on-gpu", marks=pytest.mark.gpu) for n in on_gpu]
 

@@ -72,6 +72,7 @@ class Games:
         self._idle_steps = -(-config.idle_frames // frames_per_step)
         self._without = np.zeros(n, np.int64)  # steps since the last reward, counted if `idle_frames` is set
         self._life_ends_return = config.episodic_life
+        self._all = np.arange(n)
         self._game = np.zeros(n, np.int64)
         self._score = np.zeros(n, np.float64)
         self._steps = np.zeros(n, np.int64)
@@ -110,16 +111,19 @@ class Games:
         self._record(actions, reset)
         reward = np.where(reset, 0.0, out.reward)
         self._score += reward
-        self._without = np.where((reward != 0) | reset, 0, self._without + 1)
-        terminated, truncated = out.terminated & ~reset, out.truncated & ~reset
-        ended = terminated | truncated
-        ends = tuple(GameEnd(int(i), float(self._score[i]), int(self._steps[i])) for i in np.flatnonzero(ended))
+        if self._idle_steps:
+            self._without = np.where((reward != 0) | reset, 0, self._without + 1)
+        # Of bools, a > b is a & ~b in one call; each call takes longer than what it does for a few environments.
+        terminated, truncated = out.terminated > reset, out.truncated > reset
+        ended, ends = terminated | truncated, ()
+        if ended.any():
+            ends = tuple(GameEnd(int(i), float(self._score[i]), int(self._steps[i])) for i in np.flatnonzero(ended))
         if self._life_ends_return:
-            terminated = terminated | (out.life_lost & ~reset)
+            terminated = terminated | (out.life_lost > reset)
         if self._clip:
-            reward = np.clip(reward, -1.0, 1.0)
+            reward = np.minimum(np.maximum(reward, -1.0), 1.0)
         self._reset_next, self._obs = ended, out.obs
-        return Step(out.obs, reward.astype(np.float32), terminated, truncated & ~terminated, reset, ends)
+        return Step(out.obs, reward.astype(np.float32), terminated, truncated > terminated, reset, ends)
 
     @property
     def idle(self) -> np.ndarray | None:
@@ -128,7 +132,7 @@ class Games:
 
     def _check_numbers(self, out: Outcome, reset: np.ndarray) -> None:
         """Before anything is counted: what is not a number would show much later, as a loss that diverged."""
-        if not np.isfinite(out.reward).all():  # 2 microseconds
+        if out.reward.dtype.kind == "f" and not np.isfinite(out.reward).all():
             for i in np.flatnonzero(~np.isfinite(out.reward) & ~reset):
                 raise EnvFailed(f"environment {i} returned the reward {out.reward[i]} in step {self._steps[i] + 1}")
         self._check_obs(out.obs)
@@ -142,15 +146,17 @@ class Games:
                 )
 
     def _record(self, actions: np.ndarray, reset: np.ndarray) -> None:
+        acted = self._all
         if reset.any():
             self._game[reset] += 1
             self._score[reset] = 0.0
             self._steps[reset] = 0
-        acted = np.flatnonzero(~reset)
-        if len(acted) and self._steps[acted].max() >= self._played.shape[1]:
+            acted = np.flatnonzero(~reset)
+        steps = self._steps[acted]
+        if len(acted) and steps.max() >= self._played.shape[1]:
             self._played = np.concatenate([self._played, np.zeros_like(self._played)], axis=1)
-        self._played[acted, self._steps[acted]] = actions[acted]
-        self._steps[acted] += 1
+        self._played[acted, steps] = actions[acted]
+        self._steps[acted] = steps + 1
 
     def get_state(self) -> Mapping[str, np.ndarray]:
         """The games and what was played in them: plain arrays, some KB an environment."""

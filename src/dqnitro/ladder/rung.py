@@ -37,6 +37,11 @@ def without_wrapper(name: str) -> Callable[[Config], Config]:
     return lambda c: c.replace(wrappers=tuple(w for w in c.wrappers if w != name))
 
 
+def with_gpu_replay(c: Config) -> Config:
+    """`gpu-replay`, which is made of the replay `frames`."""
+    return with_wrapper("gpu-replay")(c).replace(replay="frames")
+
+
 def setting(**changes: object) -> Callable[[Config], Config]:
     return lambda c: c.replace(**changes)
 

@@ -18,6 +18,7 @@ from dqnitro.ladder.rung import (
     one_thread_each,
     setting,
     split_in_two,
+    with_gpu_replay,
     with_wrapper,
     without_wrapper,
 )
@@ -25,6 +26,7 @@ from dqnitro.requirements import (
     atari_only,
     few_calls_need,
     first_reason,
+    gpu_replay_needs,
     needs_bfloat16,
     needs_compiler,
     needs_console,
@@ -53,7 +55,9 @@ ENVS = ("two-envs", "three-envs", "four-envs", "six-envs", "eight-envs")
 STEPS = ("two-steps-per-update", "four-steps-per-update", "eight-steps-per-update", "sixteen-steps-per-update")
 ACTING = ("play-on-cpu", "play-on-second-gpu", "play-on-second-gpu-every-4", "play-on-second-gpu-every-10")
 # Passes that draw no random numbers.
-NO_DRAWS = ("own-kernels", "torchscript", "written-out", "distinct-patches", "split-network", "one-pass-acting")
+NO_DRAWS = (
+    "own-kernels", "gpu-replay", "torchscript", "written-out", "distinct-patches", "split-network", "one-pass-acting",
+)  # fmt: skip
 LIGHTER = (
     "No figure of its own: lighter wrappers took 395 to 448 steps/s with three environments, and 36.0 to 47.4 minutes."
 )
@@ -220,6 +224,14 @@ SAME_RUN = (
         "Large batches, whose kernels run longer than it takes to launch them.",
         first_reason(needs_host_loop, needs_gpu),
         replaces=("torchscript", "float16"),
+    ),
+    Rung(
+        "gpu-replay", "exact", with_gpu_replay,
+        "A sample is places in the replay on the GPU, where the update puts its batch together; a step sends a frame. "
+        "The host starts the updates before it waits for the actions, so that the GPU learns while the game goes on.",
+        "Without cuda-graphs it saves little: then the kernels of an update take longer to launch.",
+        first_reason(needs_host_loop, needs_gpu, gpu_replay_needs),
+        replaces=("prioritized",),
     ),
 )  # fmt: skip
 
@@ -388,7 +400,7 @@ OTHER_LEARNING = (
         "Few cores: they cannot keep a GPU busy.",
         first_reason(needs_images, needs_grey_frames, needs_gpu),
         replaces=(*ENVS, *STEPS, *ACTING, "processes", "linear-resize", "pillow-resize", "pinned-copies",
-                  "torchscript", "float16", "cuda-graphs"),
+                  "torchscript", "float16", "cuda-graphs", "gpu-replay"),
         detour=True,
     ),
     Rung(
@@ -400,7 +412,8 @@ OTHER_LEARNING = (
         first_reason(atari_only, needs_gpu, needs_cuda_console),
         notes_say="CuLE, an emulator in CUDA, is mentioned only in a heading; no figure.",
         replaces=(*ENVS, *STEPS, *ACTING, "processes", "hybrid", "gym-async", "ale-vector", "console",
-                  "linear-resize", "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs"),
+                  "linear-resize", "pillow-resize", "pinned-copies", "torchscript", "float16", "cuda-graphs",
+                  "gpu-replay"),
     ),
     Rung(
         "own-kernels", "close", with_wrapper("own-kernels"),
@@ -408,7 +421,8 @@ OTHER_LEARNING = (
         "the replay as bytes and write bfloat16 weights for the next update; acting uses them as well.",
         "Other networks, which they do not support.",
         first_reason(needs_gpu, needs_ring, needs_bfloat16, needs_nature_network, needs_compiler, needs_triton),
-        replaces=("torchscript", "float16", "compile", "cuda-graphs"), detour=True,  # the next rungs change the network
+        replaces=("torchscript", "float16", "compile", "cuda-graphs", "gpu-replay"),
+        detour=True,  # the next rungs change the network
     ),
     Rung(
         "small-frame", "learning", setting(screen_size=60),
@@ -440,7 +454,7 @@ OTHER_LEARNING = (
         "prioritized", "learning", setting(prioritized=True, replay="frames"),
         "Prioritised replay: transitions with a large error are drawn more often, and count for less.",
         "Always a little: priorities are looked up and written back in every update.",
-        detour=True,
+        replaces=("gpu-replay",), detour=True,
     ),
     Rung(
         "quantiles", "learning", setting(quantiles=64, categorical=False),

@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from dqnitro import dqn
 from dqnitro.heads import Draws
+from dqnitro.learn.update_parts import UpdateParts
+from dqnitro.replay.placed import Mark
 
 Act = Callable[..., Tensor]  # network, observations, and random numbers where it wants any
 
@@ -23,7 +25,10 @@ class _Greedy:
         """Of every action, (environments, actions), where the network is. `noise`: of its noisy layers."""
         raise NotImplementedError
 
-    def greedy(self, obs: np.ndarray, noise: Tensor | None = None) -> np.ndarray:
+    def greedy(
+        self, obs: np.ndarray, noise: Tensor | None = None, meanwhile: Callable[[], None] | None = None
+    ) -> np.ndarray:
+        """`meanwhile` is called before the host waits for a GPU, if it can be asked without waiting."""
         return self.choose(self.values(obs, noise))
 
     def choose(self, values: Tensor) -> np.ndarray:
@@ -51,6 +56,48 @@ class SameNetwork(_Greedy):
 
     def set_state(self, state: Mapping[str, Tensor]) -> None:
         """Nothing is kept."""
+
+
+class WaitingNetwork(SameNetwork):
+    """Acts with the network that learns, in a pass over memory that stays where it is: observations are written to
+    page-locked memory, from which the pass begins, and it ends in page-locked memory with the actions. One start, if
+    `record` makes it one, and one wait.
+    """
+
+    def __init__(
+        self, network: nn.Module, parts: UpdateParts, atoms: Tensor | None, like: np.ndarray, device: torch.device
+    ) -> None:
+        """`like`: observations of all environments."""
+        super().__init__(network, parts.act, parts.copy, atoms)
+        on_gpu = device.type == "cuda"
+        given = torch.from_numpy(like)
+        self._here = torch.zeros(given.shape, dtype=given.dtype, pin_memory=on_gpu)
+        self._there = self._here.to(device)
+        self._actions = torch.zeros(len(like), dtype=torch.int64, pin_memory=on_gpu)
+        self._write, self._read = self._here.numpy(), self._actions.numpy()
+        self._done = Mark(device) if on_gpu else None
+        self._pass = parts.record(self.look)
+
+    def look(self) -> tuple[Tensor]:
+        """The observations fetched, and the best actions sent; their values."""
+        self._there.copy_(self._here, non_blocking=True)
+        best = dqn.q_values(self._act(self._network, self._there), self._atoms).max(1)
+        self._actions.copy_(best.indices, non_blocking=True)
+        return (best.values.detach(),)
+
+    def greedy(
+        self, obs: np.ndarray, noise: Tensor | None = None, meanwhile: Callable[[], None] | None = None
+    ) -> np.ndarray:
+        if noise is not None or obs.shape != self._write.shape:
+            return super().greedy(obs, noise)
+        self._write[:] = obs  # the last pass over it is done: its actions were waited for
+        (self.best,) = self._pass()
+        if self._done is not None:
+            self._done.set()
+            if meanwhile is not None:
+                meanwhile()
+            self._done.wait()
+        return self._read.copy()
 
 
 class CopiedNetwork(_Greedy):

@@ -16,11 +16,13 @@ from dqnitro.envs.base import EnvSpec
 from dqnitro.errors import DivergedError
 from dqnitro.heads import Wants, noise_size
 from dqnitro.learn import own_pieces
-from dqnitro.learn.actors import CopiedNetwork, SameNetwork
+from dqnitro.learn.actors import CopiedNetwork, SameNetwork, WaitingNetwork
 from dqnitro.learn.losses import Outputs, make_losses
 from dqnitro.learn.networks import acting_noise, build_network, head_spec
+from dqnitro.learn.placed_update import PlacedUpdate
 from dqnitro.learn.rate import Rate, decaying, set_rate
 from dqnitro.learn.transforms import check_draws, wrap
+from dqnitro.replay.placed import Drawn
 
 
 class Learner:
@@ -54,10 +56,14 @@ class Learner:
             self.optimizer = parts.make_optimizer(self.online.parameters(), config.learning_rate, config.adam_epsilon)
         self.loss, self.loss_given, self.passes, self.loss_of_passes = make_losses(config, parts, self.atoms)
         self.acts_in_pass = parts.one_pass and acting is None
-        self._begun: tuple[Batch, Batch, Outputs] | None = None  # as it was given, on the device, and its passes
+        # A batch as it was given, the same on the device, and the passes over it.
+        self._begun: tuple[Batch | Drawn, Batch, Outputs] | None = None
         self._copy, self.optimizer_step, self._rate = parts.copy, decaying(parts.step, config), Rate.of(config)
         self.update_on_gpu = parts.around_update(self.loss_and_step)
-        if acting is None:
+        if acting is None and parts.takes_places:
+            like = np.zeros((spec.n_envs, *spec.obs_shape), spec.obs_dtype)
+            self.actor = WaitingNetwork(self.online, parts, self.atoms, like, self.device)
+        elif acting is None:
             self.actor = SameNetwork(self.online, parts.act, parts.copy, self.atoms)
         else:
             acting = parts.prepare(acting.to(config.act_device))
@@ -68,18 +74,22 @@ class Learner:
         # first update, and so for good where a `RingUpdate` learns: its runner reports the first bad one with every
         # tick.
         self._first_bad: Tensor | None = None
+        self._placed: PlacedUpdate | None = None  # where batches come as places
         self.n_updates = 0
 
-    def greedy(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+    def greedy(
+        self, obs: np.ndarray, rng: np.random.Generator | None = None, meanwhile: Callable[[], None] | None = None
+    ) -> np.ndarray:
         """The best action of each environment. The copy back is a synchronisation point on a GPU.
 
-        The noise of noisy layers is drawn from `rng`; without it there is none.
+        The noise of noisy layers is drawn from `rng`; without it there is none. `meanwhile`: what the host may start
+        before it waits for the GPU; it is not called where there is nothing to wait for.
         """
         if self._begun is not None:
             out = self._begun[2].act
             assert out is not None
             return self.actor.choose(dqn.q_values(out, self.atoms))
-        return self.actor.greedy(obs, acting_noise(self.wants, rng))
+        return self.actor.greedy(obs, acting_noise(self.wants, rng), meanwhile)
 
     def mean_best_value(self) -> float | None:
         """The value of the best action, mean over the observations that `greedy` was asked about last.
@@ -91,34 +101,36 @@ class Learner:
         value = math.nan if best is None else best.mean().item()
         return value if math.isfinite(value) else None
 
-    def begin(self, batch: Batch, obs: np.ndarray) -> None:
+    def begin(self, batch: Batch | Drawn, obs: np.ndarray) -> None:
         """The passes of the next update, and in the same pass what `greedy` wants to know of these observations. Until
         `update` finishes it no parameter changes.
         """
-        mine = Batch(*map(self._copy, batch))
+        mine = self._fetched(batch)
         self._begun = (batch, mine, self.passes(self.online, self.target, mine, torch.from_numpy(obs), None))
 
-    def update(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """One optimiser step; the loss and each sample's error, still on the device."""
+    def update(self, batch: Batch | Drawn) -> tuple[Tensor, Tensor]:
+        """One optimiser step; the loss and each sample's error, still on the device. The errors of a batch that came as
+        places are overwritten by the next update.
+        """
+        if isinstance(batch, Drawn) and not self._is_cpu:
+            return self._update_placed(batch)
         if self._whole is not None:
-            return self._update_whole(self._whole, batch)
+            return self._update_whole(self._whole, batch.fetch() if isinstance(batch, Drawn) else batch)
         begun, self._begun = self._begun, None
-        if begun is None:
-            batch = Batch(*map(self._copy, batch))
-        else:
-            assert begun[0] is batch, "another update was begun"
-        draws = self.wants.draw(len(batch.action_tm1), self.device, self._chance)
+        assert begun is None or begun[0] is batch, "another update was begun"
+        mine = self._fetched(batch) if begun is None else begun[1]
+        draws = self.wants.draw(len(mine.action_tm1), self.device, self._chance)
         if self._is_cpu:
             if begun is None:
-                loss, td = self.loss(self.online, self.target, batch, draws)
+                loss, td = self.loss(self.online, self.target, mine, draws)
             else:
-                loss, td = self.loss_of_passes(self.online, begun[2], begun[1], None)
+                loss, td = self.loss_of_passes(self.online, begun[2], mine, None)
             # Free on a CPU, and early enough to keep the bad gradient out of the parameters.
             if not math.isfinite(value := loss.item()):
                 raise DivergedError(self.n_updates + 1, value)
             self.optimizer_step(loss, self.online, self.optimizer, self._config.grad_clip)
         else:
-            loss, td = self.update_on_gpu(*batch, *(() if draws is None else draws.tensors))
+            loss, td = self.update_on_gpu(*mine, *(() if draws is None else draws.tensors))
             if self._first_bad is None:
                 self._first_bad = torch.full((), -1, dtype=torch.int64, device=self.device)
             bad = ~torch.isfinite(loss) & (self._first_bad < 0)
@@ -126,6 +138,18 @@ class Learner:
         self.n_updates += 1
         self.actor.updated(self.n_updates)
         return loss.detach(), td
+
+    def _fetched(self, batch: Batch | Drawn) -> Batch:
+        """The batch where the learner is."""
+        return batch.fetch() if isinstance(batch, Drawn) else Batch(*map(self._copy, batch))
+
+    def _update_placed(self, drawn: Drawn) -> tuple[Tensor, Tensor]:
+        if self._placed is None or self._placed.drawn is not drawn:
+            self._placed = PlacedUpdate(self.loss_and_step, drawn, self.parts.record, self.n_updates)
+        loss, td = self._placed()
+        self.n_updates += 1
+        self.actor.updated(self.n_updates)
+        return loss.clone(), td
 
     def _update_whole(self, whole: Callable[[Batch], tuple[float, Tensor]], batch: Batch) -> tuple[Tensor, Tensor]:
         if self._rate.per_update:
@@ -148,6 +172,8 @@ class Learner:
 
     def check_finite(self) -> None:
         """Raise if an update on the GPU went bad; call it seldom, it synchronises."""
+        if self._placed is not None and (good := int(self._placed.good)) < self.n_updates:
+            raise DivergedError(good + 1, math.nan)
         if self._first_bad is not None and (bad := int(self._first_bad)) >= 0:
             raise DivergedError(bad, math.nan)
 
@@ -244,3 +270,5 @@ class Learner:
         if "chance" in state:
             self._chance.set_state(state["chance"])
         self.n_updates = int(state["n_updates"])
+        if self._placed is not None:
+            self._placed.restart(self.n_updates)

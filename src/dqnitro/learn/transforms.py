@@ -25,7 +25,7 @@ from dqnitro.learn.cpu.side_thread import SideThread
 from dqnitro.learn.optimizer_step import ScaledStep
 from dqnitro.learn.update_parts import TRANSFORMS, Forward, Transform, UpdateParts, plain_parts, transform
 from dqnitro.process_setup import optimizers_without_compiler
-from dqnitro.requirements import few_calls_need, needs_no_draws, own_kernels_need
+from dqnitro.requirements import few_calls_need, gpu_replay_needs, needs_no_draws, own_kernels_need
 
 if TYPE_CHECKING:
     from dqnitro.learn.cpu.handwritten_passes import HandwrittenPasses
@@ -35,9 +35,7 @@ KEEPS_GRADIENTS = "it keeps gradients of its own, of which no mean over the rank
 
 @transform("no-grad")
 def no_grad(parts: UpdateParts, device: str) -> UpdateParts:
-    """Target and acting passes without a graph. What every DQN should do;
-    leaving it out is a rung below the baseline.
-    """
+    """Target and acting passes without a graph. What every DQN should do; leaving it out is a rung below it."""
     return replace(parts, target_pass=torch.no_grad()(parts.target_pass), act=torch.no_grad()(parts.act))
 
 
@@ -68,9 +66,7 @@ def one_pass_adam(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("inplace-relu")
 def inplace_relu(parts: UpdateParts, device: str) -> UpdateParts:
-    """Activations overwrite their input: half the memory of a layer's output.
-    The backward pass needs only the result.
-    """
+    """Activations overwrite their input: half the memory. The backward pass needs only the result."""
 
     def prepare(network: nn.Module) -> nn.Module:
         network = parts.prepare(network)
@@ -84,9 +80,7 @@ def inplace_relu(parts: UpdateParts, device: str) -> UpdateParts:
 
 @transform("channels-last")
 def channels_last(parts: UpdateParts, device: str) -> UpdateParts:
-    """Channels innermost, as the convolution kernels of oneDNN and cuDNN want them:
-    no reordering inside every layer.
-    """
+    """Channels innermost, as the convolution kernels of oneDNN and cuDNN want them: no reordering in every layer."""
 
     def prepare(network: nn.Module) -> nn.Module:
         network = parts.prepare(network)
@@ -347,7 +341,7 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
     """
     if torch.device(device).type != "cuda":
         return parts
-    from dqnitro.learn.gpu.cuda_graphs import Graphed
+    from dqnitro.learn.gpu.cuda_graphs import Graphed, Recorded
 
     graphs: weakref.WeakKeyDictionary[nn.Module, Graphed] = weakref.WeakKeyDictionary()
 
@@ -366,8 +360,15 @@ def cuda_graphs(parts: UpdateParts, device: str) -> UpdateParts:
         return optimizer
 
     return replace(
-        parts, act=act, make_optimizer=make_optimizer, around_update=lambda f: Graphed(parts.around_update(f))
-    )
+        parts, act=act, make_optimizer=make_optimizer, around_update=lambda f: Graphed(parts.around_update(f)),
+        record=lambda f: Recorded(parts.record(f)),
+    )  # fmt: skip
+
+
+@transform("gpu-replay", needs=gpu_replay_needs)
+def gpu_replay(parts: UpdateParts, device: str) -> UpdateParts:
+    """Samples are places in a replay on the learner's device, and the pass that acts is over memory that stays."""
+    return replace(parts, takes_places=True)
 
 
 @transform(

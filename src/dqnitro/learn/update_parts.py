@@ -41,6 +41,8 @@ class UpdateParts:
     copy: Callable[[Tensor], Tensor]  # to the learner's device: batches, and observations to act on
     step: Stepper
     around_update: Callable[[Function], Function] = lambda f: f  # around loss and step, on a GPU
+    # Around functions without arguments, on memory that stays where it is; what they give, the next call overwrites:
+    record: Callable[[Function], Function] = lambda f: f
     # Only where whole updates and choices are pieces of CUDA graphs (the runners `device` and `hybrid`):
     around_act: Callable[[Forward], Forward] = lambda f: f  # around the pass that picks actions, for many environments
     fit_optimizer: Callable[[torch.optim.Optimizer], None] = lambda optimizer: None
@@ -52,6 +54,7 @@ class UpdateParts:
     compiled_sampling: bool = False  # the replay puts batches together in compiled code
     one_pass: bool = False  # all that the online network is asked before an update, in the pass that learns
     channels_last: bool = False  # batches that come with channels innermost save a pass over their pixels
+    takes_places: bool = False  # batches come as places in a replay on the learner's device
     reads_ring: bool = False  # the update is `FusedUpdate`, which reads frames out of the ring by itself
 
 

@@ -33,17 +33,22 @@ def _free_memory(device: str) -> tuple[float, str]:
 
 
 def make_replay(
-    config: Config, spec: EnvSpec, learner_device: str, channels_last: bool, compiled: bool = False
-) -> Replay:
+    config: Config, spec: EnvSpec, learner_device: str, channels_last: bool, compiled: bool = False,
+    placed: bool = False,
+) -> Replay:  # fmt: skip
     """The replay a config asks for; ConfigError if it would not fit.
 
     `channels_last`: how the learner reads pixels. `compiled`: vectors are put together in compiled code.
+    `placed`: it takes samples as places in the ring, which is on its device.
     """
     from dqnitro.replay.frames import FrameReplay, frame_bytes
+    from dqnitro.replay.placed import PlacedReplay
     from dqnitro.replay.plain import PlainReplay, plain_bytes
     from dqnitro.replay.prioritized import PrioritizedReplay
 
     c = config
+    if placed and c.replay != "frames":
+        raise ConfigError(f"wrapper gpu-replay is made of the replay frames, got {c.replay}", "use --replay frames")
     if own.is_own("replay", c.replay):
         return _own_replay(config, spec)
     plain = c.replay == "plain"
@@ -53,6 +58,8 @@ def make_replay(
     check_memory(per_transition * c.replay_capacity, free, c.replay_capacity, where)
     if plain:
         return PlainReplay(c.replay_capacity, spec, c.n_step, c.gamma)
+    if placed:
+        return PlacedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.batch_size)
     # Gathering pixels in the order in which they are read saves the learner a pass over every batch.
     if c.prioritized:
         return PrioritizedReplay(c.replay_capacity, spec, c.n_step, c.gamma, device, c.priority_alpha, channels_last)

@@ -9,7 +9,7 @@ values computed by hand, and tests/support/own_kernels_checks.py the fifth with 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -17,11 +17,14 @@ from torch import Tensor
 from dqnitro.dqn import Batch
 from dqnitro.envs.base import Step
 
+if TYPE_CHECKING:
+    from dqnitro.replay.placed import Drawn
+
 
 class Sample(NamedTuple):
-    """A batch and where it came from; pass `ids` to `update_priorities`."""
+    """A batch, or the places of one, and where it came from; pass `ids` to `update_priorities`."""
 
-    batch: Batch
+    batch: Batch | Drawn
     ids: np.ndarray
 
 
@@ -68,6 +71,8 @@ def draw_uniform(sizes: np.ndarray, batch_size: int, rng: np.random.Generator) -
 
     `sizes[e]` is the number of transitions of environment e; rank 0 is the oldest. One `rng.integers` per sample.
     """
+    if len(sizes) == 1:  # the same numbers with a few calls less
+        return np.zeros(batch_size, np.int64), rng.integers(0, sizes[0], batch_size)
     ends = np.cumsum(sizes)
     flat = rng.integers(0, ends[-1], batch_size)
     env = np.searchsorted(ends, flat, side="right")

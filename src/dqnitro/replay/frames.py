@@ -34,6 +34,8 @@ TRUNCATED = 2
 class FrameReplay:
     """Uniform sampling over the last `capacity` transitions."""
 
+    black_frames = 0  # rows behind the ring that are never written, for observations from before a game began
+
     def __init__(
         self,
         capacity: int,
@@ -58,7 +60,8 @@ class FrameReplay:
         dtype = torch.from_numpy(np.zeros(0, spec.obs_dtype)).dtype
         # Flat over (slot, env), so that one index selects a frame. Linux commits this memory lazily, so running out of
         # it would show only in the middle of a run; that is why the caller checks the size first.
-        self._frames = torch.zeros((self.slots * n, *spec.frame_shape), dtype=dtype, device=self.device)
+        rows = self.slots * n + self.black_frames
+        self._frames = torch.zeros((rows, *spec.frame_shape), dtype=dtype, device=self.device)
         self._action = np.zeros((self.slots, n), np.int16)
         self._reward = np.zeros((self.slots, n), np.float32)
         self._flags = np.zeros((self.slots, n), np.uint8)
@@ -105,22 +108,28 @@ class FrameReplay:
     # -- reading
 
     def _sizes(self) -> np.ndarray:
-        return np.maximum(0, np.minimum(self._head, self._kept) - self._n_step + 1)
+        return np.maximum(0, np.minimum(self._head, self._kept) - (self._n_step - 1))
 
     def __len__(self) -> int:
+        if len(self._head) == 1:  # asked before every update
+            return max(0, min(int(self._head[0]), self._kept) - self._n_step + 1)
         return int(self._sizes().sum())
 
     def _oldest(self) -> np.ndarray:
         return self._head - np.minimum(self._head, self._kept)
 
     def sample(self, batch_size: int, rng: np.random.Generator, beta: float = 1.0) -> Sample:
+        return Sample(self.gather(*self.draw(batch_size, rng)), np.zeros(0, np.int64))
+
+    def draw(self, batch_size: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Environments and positions of `batch_size` transitions, each as likely as any other."""
         sizes, oldest = self._sizes(), self._oldest()
         env, rank = draw_uniform(sizes, batch_size, rng)
         position = oldest[env] + rank
         while (bad := (self._flags[position % self.slots, env] & TRUNCATED) != 0).any():
             env[bad], rank[bad] = draw_uniform(sizes, int(bad.sum()), rng)
             position = oldest[env] + rank
-        return Sample(self.gather(env, position), np.zeros(0, np.int64))
+        return env, position
 
     def gather(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None = None) -> Batch:
         """The transitions that start at these positions."""
@@ -128,6 +137,15 @@ class FrameReplay:
 
     def _gather_plain(self, env: np.ndarray, position: np.ndarray, weight: np.ndarray | None) -> Batch:
         slot = position % self.slots
+        reward, discount, length = self.returns(env, position)
+        tensors = (self._action[slot, env].astype(np.int64), reward, discount)
+        action_t, reward_t, discount_t = (torch.from_numpy(x).to(self.device) for x in tensors)
+        w = torch.ones(len(env)) if weight is None else torch.from_numpy(weight.astype(np.float32))
+        obs_tm1, obs_t = self._observations(env, position), self._observations(env, position + length)
+        return Batch(obs_tm1, action_t, reward_t, discount_t, obs_t, w.to(self.device))
+
+    def returns(self, env: np.ndarray, position: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The n-step returns from these positions, their discounts, and how many steps each of them spans."""
         reward = np.zeros(len(env), np.float32)
         discount = np.full(len(env), self._gamma_power[0], np.float32)
         length = np.zeros(len(env), np.int64)
@@ -142,11 +160,7 @@ class FrameReplay:
             terminated = alive & ((flags & TERMINATED) != 0)
             discount[terminated] = 0.0
             alive &= ~terminated
-        tensors = (self._action[slot, env].astype(np.int64), reward, discount.astype(np.float32))
-        action_t, reward_t, discount_t = (torch.from_numpy(x).to(self.device) for x in tensors)
-        w = torch.ones(len(env)) if weight is None else torch.from_numpy(weight.astype(np.float32))
-        obs_tm1, obs_t = self._observations(env, position), self._observations(env, position + length)
-        return Batch(obs_tm1, action_t, reward_t, discount_t, obs_t, w.to(self.device))
+        return reward, discount.astype(np.float32), length
 
     def _observations(self, env: np.ndarray, position: np.ndarray) -> Tensor:
         n = self._spec.n_envs

@@ -87,3 +87,61 @@ def vectors(
         for j in range(frames.shape[1]):
             obs_tm1[i, j] = first[j]
             obs_t[i, j] = second[j]
+
+
+@kept(nogil=True, error_model="numpy")
+def frame_rows(
+    age: np.ndarray,
+    action: np.ndarray,
+    env: np.ndarray,
+    position: np.ndarray,
+    length: np.ndarray,
+    rows: np.ndarray,
+    out_action: np.ndarray,
+) -> None:
+    """rows[0, i] and rows[1, i]: where the frames of the observations at `position[i]` and `length[i]` steps later lie.
+
+    Frames from before the start of the game are those of the row behind the ring, which is black.
+    """
+    slots, n_envs = age.shape
+    stack, black = rows.shape[2], slots * n_envs
+    for i in range(len(env)):
+        e = env[i]
+        out_action[i] = action[position[i] % slots, e]
+        for end in range(2):
+            p = position[i] + end * length[i]
+            reach = age[p % slots, e]
+            for k in range(stack):
+                back = stack - 1 - k
+                rows[end, i, k] = black if back > reach else (p - back) % slots * n_envs + e
+
+
+@kept(nogil=True, error_model="numpy")
+def add(
+    action: np.ndarray,
+    reward: np.ndarray,
+    flags: np.ndarray,
+    age: np.ndarray,
+    head: np.ndarray,
+    was_truncated: np.ndarray,
+    actions: np.ndarray,
+    reward_t: np.ndarray,
+    terminated_t: np.ndarray,
+    truncated_t: np.ndarray,
+    reset: np.ndarray,
+    stack: int,
+    terminated: int,
+    truncated: int,
+) -> None:
+    """What a step changes in the columns of `FrameReplay`, and where its heads are then."""
+    slots = age.shape[0]
+    for e in range(len(head)):
+        here, cut = head[e] % slots, reset[e] and was_truncated[e]
+        action[here, e], reward[here, e] = actions[e], reward_t[e]
+        flags[here, e] = truncated if cut else terminated if terminated_t[e] else 0
+        older = min(age[here, e] + 1, stack - 1)
+        # A reset after a terminated game does not move the head: its first frame overwrites the final one.
+        if cut or not reset[e]:
+            head[e] += 1
+        age[head[e] % slots, e] = 0 if reset[e] else older
+        was_truncated[e] = truncated_t[e] and not terminated_t[e]

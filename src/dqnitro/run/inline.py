@@ -25,6 +25,7 @@ from dqnitro.learn.learner import Learner
 from dqnitro.learn.transforms import chosen
 from dqnitro.process_setup import keep_freed_memory
 from dqnitro.replay.base import Replay, Sample
+from dqnitro.requirements import gpu_replay_needs
 from dqnitro.run.build import make_clock, make_generators, resolve_device
 
 
@@ -46,14 +47,20 @@ class InlineAgent:
     doing: np.ndarray | None = (
         None  # actions of a vector step that is under way: a step that failed is repeated with them
     )
+    ahead: tuple[Tensor | None, DivergedError | None] | None = None  # what `learn_owed` gave, within a tick
     phases: Phases = field(default_factory=Phases)
 
     def choose_actions(self) -> np.ndarray:
         n_actions = self.envs.spec.n_actions
         return choose_actions(
             self.rng_act, self.clock.epsilon(), self.pending, n_actions,
-            lambda: self.learner.greedy(self.obs, self.rng_act), self.envs.idle,
+            lambda: self.learner.greedy(self.obs, self.rng_act, self.learn_ahead), self.envs.idle,
         )  # fmt: skip
+
+    def learn_ahead(self) -> None:
+        """The updates of this tick, started before its actions are known: a GPU learns while the environments play."""
+        self.phases.end("act")
+        self.ahead = learn_owed(self)
 
     def get_state(self) -> State:
         """Everything that decides how the run goes on."""
@@ -107,6 +114,11 @@ def choose_actions(
 
     Those that are `idle` explore more.
     """
+    if idle is None and not pending.any():  # the same with a few calls less
+        n = len(pending)
+        explore = rng.random(n) < epsilon
+        actions = rng.integers(0, n_actions, n)
+        return actions if explore.all() else np.where(explore, actions, greedy())
     actions = np.zeros(len(pending), np.int64)
     deciding = np.flatnonzero(~pending)
     chance = epsilon if idle is None else np.where(idle[deciding], max(epsilon, dqn.IDLE_EPSILON), epsilon)
@@ -190,7 +202,8 @@ def loop(agent: InlineAgent) -> Iterator[Tick]:
             learn_owed(a, begun)  # their sample is drawn: the run is saved as of after them
             raise
         phases.end("env")
-        loss, diverged = learn_owed(a, begun)
+        ahead, a.ahead = a.ahead, None
+        loss, diverged = ahead or learn_owed(a, begun)
         step = played(a.envs.recv)
         phases.end("env")
         remember(a, actions, step)
@@ -220,7 +233,12 @@ def make_agent(config: Config, envs: Envs | None = None) -> InlineAgent:
                 f"use --without {fused[0]}",
             )
         learner = Learner(config, envs.spec, device)
-        replay = make_replay(config, envs.spec, device, learner.parts.channels_last, learner.parts.compiled_sampling)
+        if learner.parts.takes_places and (why := gpu_replay_needs(config)):
+            raise ConfigError(f"wrapper gpu-replay: {why}", "use --without gpu-replay")
+        parts = learner.parts
+        replay = make_replay(
+            config, envs.spec, device, parts.channels_last, parts.compiled_sampling, parts.takes_places
+        )  # fmt: skip
         learner.warm_up(envs.spec, config.batch_size)
         obs = played(envs.reset)
         replay.start(obs)

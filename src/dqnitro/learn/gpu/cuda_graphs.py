@@ -38,6 +38,49 @@ class CudaRecording:
         self._graph.replay()
 
 
+class Recorded:
+    """`f` without arguments, on memory that stays where it is: recorded at its fourth call, nothing copied.
+
+    What it gives is overwritten by the next call.
+    """
+
+    def __init__(
+        self,
+        f: Callable[[], tuple[Tensor, ...]],
+        record: Callable[[Callable[[], tuple[Tensor, ...]]], Recording] = CudaRecording,
+    ) -> None:
+        self._f, self._record = f, record
+        self._recording: Recording | None = None
+        self.n_calls = self.n_replays = 0
+
+    def __call__(self) -> tuple[Tensor, ...]:
+        if self._recording is None:
+            self.n_calls += 1
+            if self.n_calls <= WARM_CALLS:
+                return beside_default_stream(self._f)
+            self._recording = self._record(self._f)
+        self._recording.replay()
+        self.n_replays += 1
+        return self._recording.out
+
+
+def beside_default_stream(f: Callable[[], tuple[Tensor, ...]], inputs: tuple[Tensor, ...] = ()) -> tuple[Tensor, ...]:
+    """As it is, but not on the default stream of a GPU, whose work nothing that is recorded may wait for."""
+    if not torch.cuda.is_available():
+        return f()  # where a test repeats calls in place of graphs
+    here, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    side.wait_stream(here)
+    with torch.cuda.stream(side):
+        out = f()
+    here.wait_stream(side)
+    for t in inputs:
+        t.record_stream(side)  # not to be given to anybody else before that stream has read it
+    for t in out:
+        if t.is_cuda:
+            t.record_stream(here)
+    return out
+
+
 class Graphed:
     """`f` of tensors, recorded at its fourth call with inputs of these shapes."""
 
@@ -50,13 +93,14 @@ class Graphed:
         self.n_replays = 0
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        on_gpu = inputs[0].is_cuda
+        if on_gpu and torch.cuda.is_current_stream_capturing():
+            return self._f(*inputs)  # a piece of another graph
         key = tuple((t.shape, t.stride(), t.dtype, t.device) for t in inputs)
         if key not in self._recorded:
-            if inputs[0].is_cuda and torch.cuda.is_current_stream_capturing():
-                return self._f(*inputs)  # a piece of another graph
             self._calls[key] = self._calls.get(key, 0) + 1
             if self._calls[key] <= WARM_CALLS:
-                return self._warm(*inputs)
+                return beside_default_stream(lambda: self._f(*inputs), inputs) if on_gpu else self._f(*inputs)
             kept = tuple(torch.empty_like(t).copy_(t) for t in inputs)
             self._recorded[key] = kept, self._record(lambda: self._f(*kept))
         kept, recording = self._recorded[key]
@@ -65,18 +109,3 @@ class Graphed:
         recording.replay()
         self.n_replays += 1
         return tuple(t.clone() for t in recording.out)
-
-    def _warm(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """As it is, but not on the default stream, whose work nothing that is recorded may wait for."""
-        if not inputs[0].is_cuda:
-            return self._f(*inputs)
-        here, side = torch.cuda.current_stream(), torch.cuda.Stream()
-        side.wait_stream(here)
-        with torch.cuda.stream(side):
-            out = self._f(*inputs)
-        here.wait_stream(side)
-        for t in inputs:
-            t.record_stream(side)  # not to be given to anybody else before that stream has read it
-        for t in out:
-            t.record_stream(here)
-        return out
