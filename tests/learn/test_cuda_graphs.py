@@ -13,7 +13,7 @@ from dqnitro.lab.bench.workload import game_spec, make_batch
 from dqnitro.learn.gpu.cuda_graphs import WARM_CALLS, Graphed, Recorded
 from dqnitro.learn.learner import Learner
 from dqnitro.learn.transforms import wrap
-from fakes_graphs import StandIn
+from support.fakes_graphs import StandIn
 
 
 def graphed(f):

@@ -6,13 +6,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fakes
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
 from dqnitro.replay import make_replay
 from dqnitro.replay.frames import FrameReplay
 from dqnitro.replay.placed import PIECES, Outbox, PlacedReplay, fields_in, n_bytes
 from dqnitro.replay.plain import PlainReplay
+from support import fakes
 
 
 def same(a, b) -> None:

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-import fakes_envs
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError, DivergedError
 from dqnitro.ladder import RUNGS
 from dqnitro.learn.gpu.cuda_graphs import WARM_CALLS, Recorded
 from dqnitro.learn.transforms import TRANSFORMS
 from dqnitro.run import make_run
-from fakes_graphs import StandIn
+from support import fakes_envs
+from support.fakes_graphs import StandIn
 
 fakes_envs.register()
 CONFIG = Config(
