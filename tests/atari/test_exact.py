@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dqnitro.atari.compare_with_ale import CheckResult, check, check_game
+from dqnitro.atari.compare_with_ale import CheckResult, check, check_game, check_vectors
 from dqnitro.atari.games import game_table
 
 FRAMES = 200
@@ -40,6 +40,24 @@ def test_check_notices_a_difference(monkeypatch):
     assert not result.equal and "screen" in result.difference
     assert result.as_dict()["equal"] is False
     assert isinstance(result, CheckResult)
+
+
+def test_vectors_of_consoles_equal_ale_on_every_frame():
+    """What `--device cuda` compares on a GPU, here on the CPU: NTSC and PAL, several games at a time."""
+    results = list(check_vectors(["breakout", "air_raid", "tic_tac_toe_3d"], frames=150, device="cpu", jobs=2))
+    assert [r.difference for r in results] == ["", "", ""]
+    assert all(r.frames == 150 and r.games_started >= 2 for r in results)
+    assert sum(r.rewards for r in results) > 0
+
+
+def test_a_comparison_of_vectors_notices_a_difference(monkeypatch):
+    from dqnitro.atari import compare_with_ale
+
+    monkeypatch.setitem(compare_with_ale.EVERY_FRAME, "noop_max", 0)
+    real = compare_with_ale.AtariVec
+    monkeypatch.setattr(compare_with_ale, "AtariVec", lambda *a, **k: real(*a, **k | {"use_fire_reset": False}))
+    [result] = check_vectors(["breakout"], frames=50, device="cpu")
+    assert "after power-on" in result.difference and "screen" in result.difference and result.frames == 0
 
 
 @pytest.mark.skipif(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+import torch
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -43,10 +44,20 @@ def test_a_difference_makes_the_exit_code_1(
     assert "DIFFERENT: RAM in frame 7" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("args", "says"), [(["--games", "pnog"], "pong"), (["--frames", "0"], "--frames")])
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [(["--games", "pnog"], "pong"), (["--frames", "0"], "--frames"), (["--check", "--device", "gpu"], "cuda:N")],
+)
 def test_bad_input_is_one_line(args: list[str], says: str, call: Call) -> None:
     code, out, err = call("games", *args)
     assert code == 2
     assert says in err
     assert not out
     assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU: tests/gpu compares the consoles on it")
+def test_a_check_on_a_gpu_that_is_not_there_is_one_line(call: Call) -> None:
+    code, _, err = call("games", "--check", "--games", "pong", "--device", "cuda")
+    assert code == 2
+    assert "no CUDA device" in err and err.count("\n") == 1

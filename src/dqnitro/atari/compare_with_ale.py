@@ -1,9 +1,14 @@
-"""Compare the console with ale-py: the same actions for both, everything observable compared after every frame."""
+"""Compare the console with ale-py: the same actions for both, everything observable compared after every frame.
+
+`check` compares one console on a CPU, RAM included. `check_vectors` compares `AtariVec`, on a CPU or a GPU.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,6 +16,7 @@ import numpy as np
 
 from .console import Console
 from .games import game_table, roms
+from .vec import AtariVec
 
 RESTARTS = 0.002  # share of frames after which a new game is started although the last one has not ended
 
@@ -89,3 +95,69 @@ def check_game(
             starts += 1
             problem = difference(f"after the restart that follows frame {done}")
     return CheckResult(name, frames, starts, rewards, problem)
+
+
+# Every frame is a step, in colour and of full size: nothing that the television shows is pooled or resized away.
+EVERY_FRAME: dict[str, Any] = {
+    "frameskip": 1, "maxpool": False, "stack_num": 1, "grayscale": False, "img_width": 160, "reward_clipping": False,
+    "repeat_action_probability": 0.25,
+}  # fmt: skip
+HOLD = 3  # frames, on the average, after which an environment of `check_vector` takes another action
+
+
+def check_vectors(
+    names: Iterable[str] | None = None, frames: int = 2000, seed: int = 0, device: str = "cuda", jobs: int = 8
+) -> Iterator[CheckResult]:
+    """Check `AtariVec` on a device, `jobs` games at a time, each on a stream of its own."""
+
+    def one(name: str) -> CheckResult:
+        with own_stream(device):
+            return check_vector(name, frames, seed, device)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(one, game_table.GAMES if names is None else names)
+
+
+def own_stream(device: str) -> contextlib.AbstractContextManager[Any]:
+    """Work of one thread on a GPU does not wait for the others'."""
+    if device == "cpu":
+        return contextlib.nullcontext()
+    import torch
+
+    return torch.cuda.stream(torch.cuda.Stream(device))
+
+
+def check_vector(name: str, frames: int, seed: int = 0, device: str = "cpu", consoles: int = 2) -> CheckResult:
+    """Compare what ale-py's vector environment and ours return for so many frames: pictures, rewards, ends, lives."""
+    from ale_py import AtariVectorEnv
+
+    options = EVERY_FRAME | {"img_height": roms.load(name).height}
+    theirs = AtariVectorEnv(name, consoles, num_threads=1, **options)
+    ours: Any = AtariVec(name, consoles, num_threads=1, device=device, **options)
+    random = np.random.default_rng(seed)
+    starts, rewards, done = consoles, 0, 0
+    problem = _difference(ours.reset(seed=seed), theirs.reset(seed=seed), "after power-on")
+    actions = np.zeros(consoles, np.int64)
+    with contextlib.closing(theirs), contextlib.closing(ours):
+        while done < frames and not problem:
+            fresh = random.integers(0, int(theirs.single_action_space.n), consoles)
+            actions = np.where(random.random(consoles) < 1 / HOLD, fresh, actions)
+            expected = theirs.step(actions)
+            problem = _difference(ours.step(actions), expected, f"in frame {done}")
+            rewards += int(np.count_nonzero(expected[1]))
+            starts += int((expected[2] | expected[3]).sum())
+            done += not problem
+    return CheckResult(name, done, starts, rewards, problem)
+
+
+def _difference(got: tuple[Any, ...], expected: tuple[Any, ...], when: str) -> str:
+    """Which parts of a step's results differ."""
+    names = ("screen", "info") if len(expected) == 2 else ("screen", "reward", "terminated", "truncated", "info")
+    wrong = [name for name, ours, theirs in zip(names, got, expected, strict=True) if not _equal(ours, theirs)]
+    return f"{', '.join(wrong)} {when}" if wrong else ""
+
+
+def _equal(ours: Any, theirs: Any) -> bool:
+    if isinstance(theirs, dict):
+        return list(ours) == list(theirs) and all(_equal(ours[key], theirs[key]) for key in theirs)
+    return np.array_equal(ours if isinstance(ours, np.ndarray) else ours.cpu().numpy(), theirs)

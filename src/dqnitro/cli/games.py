@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from dqnitro.cli.terminal.flags import Parser, count
@@ -17,10 +19,12 @@ Examples
   dqnitro games                                    all games: cartridge, picture, actions, lives
   dqnitro games --check                            compare every game with ale-py, frame by frame
   dqnitro games --check --games pong,breakout --frames 10000 --seed 7
+  dqnitro games --check --device cuda              the consoles on a GPU, eight games at a time
   dqnitro games --check --json                     the comparison as JSON
 
 --check compares RAM, screen, reward, lives and end of game on every frame, from power-on and across new games. It exits
-with 1 if anything differs.
+with 1 if anything differs. With --device cuda it compares what two environments of `AtariVec` return on a GPU for every
+frame: the picture in colour and of full size, reward, lives, terminated and truncated.
 """
 
 
@@ -34,6 +38,7 @@ def main(argv: list[str]) -> int:
     p.add_argument(
         "--seed", type=count(0, 2**31 - 1), default=0, metavar="S", help="seed of the random actions (default: 0)"
     )
+    p.add_argument("--device", default="cpu", metavar="DEVICE", help="where --check plays: cpu, cuda, cuda:N")
     p.add_argument("--json", action="store_true", help="print as JSON")
     args = p.parse(argv)
     names = _chosen(args.games)
@@ -85,13 +90,12 @@ def _list(names: list[str], as_json: bool) -> int:
 
 
 def _check(names: list[str], args: Any) -> int:
-    from dqnitro.atari.compare_with_ale import check
     from dqnitro.cli.terminal.progress import Progress
 
-    results = []
+    compared, results = _compared(names, args), []
     with Progress("comparing games (the first use here compiles the console for half a minute)", len(names)) as bar:
         bar(0, names[0])
-        for k, result in enumerate(check(names, args.frames, args.seed)):
+        for k, result in enumerate(compared):
             results.append(result)
             bar(k + 1, "" if k + 1 == len(names) else names[k + 1])
     different = [r for r in results if not r.equal]
@@ -102,6 +106,23 @@ def _check(names: list[str], args: Any) -> int:
     else:
         _print(results)
     return 1 if different else 0
+
+
+def _compared(names: list[str], args: Any) -> Iterator[Any]:
+    """The results one by one, from the cores or from a GPU."""
+    from dqnitro.atari import compare_with_ale
+
+    if args.device == "cpu":
+        return compare_with_ale.check(names, args.frames, args.seed)
+    from dqnitro.atari.cuda.build import CudaUnavailable, require
+
+    if not re.fullmatch(r"cuda(:\d+)?", args.device):
+        raise ConfigError(f"--device is cpu, cuda or cuda:N, got {args.device!r}", "--device cuda")
+    try:
+        require(int(args.device.partition(":")[2] or 0))
+    except CudaUnavailable as error:
+        raise ConfigError(f"--device {args.device}: {error}") from None
+    return compare_with_ale.check_vectors(names, args.frames, args.seed, args.device)
 
 
 def _print(results: list[Any]) -> None:
