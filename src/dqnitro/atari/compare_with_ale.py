@@ -131,7 +131,7 @@ def check_vector(name: str, frames: int, seed: int = 0, device: str = "cpu", con
     """Compare what ale-py's vector environment and ours return for so many frames: pictures, rewards, ends, lives."""
     from ale_py import AtariVectorEnv
 
-    options = EVERY_FRAME | {"img_height": roms.load(name).height}
+    options: dict[str, Any] = EVERY_FRAME | {"img_height": roms.load(name).height}
     theirs = AtariVectorEnv(name, consoles, num_threads=1, **options)
     ours: Any = AtariVec(name, consoles, num_threads=1, device=device, **options)
     random = np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def check_vector(name: str, frames: int, seed: int = 0, device: str = "cpu", con
             expected = theirs.step(actions)
             problem = _difference(ours.step(actions), expected, f"in frame {done}")
             rewards += int(np.count_nonzero(expected[1]))
-            starts += int((expected[2] | expected[3]).sum())
+            starts += int(np.logical_or(expected[2], expected[3]).sum())
             done += not problem
     return CheckResult(name, done, starts, rewards, problem)
 
