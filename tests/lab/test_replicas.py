@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pathlib
 
 import pytest
 
@@ -42,3 +43,30 @@ def test_two_ranks_check_the_model_with_what_they_measured_themselves(tmp_path, 
     told = json.loads(capsys.readouterr().out)
     assert told["measured_s"] == 4.5e-3
     assert told["predicted_s"] == pytest.approx({"not overlapped": 5.2e-3, "overlapped": 4.2e-3})
+
+
+def test_ratios_of_updates_are_put_to_times_that_were_measured_elsewhere(tmp_path, capsys):
+    learner = {"table": {f"learner, batch {n}, DQN, own kernels": {"ms": n / 1_000} for n in (256, 512)}}
+    ways = "1 rank, NCCL", "2 ranks sharing the GPU, gloo"
+    ratios = {"ratios": {f"{way}, batch {n}": {"median": 1.1} for way in ways for n in (256, 512)}}
+    for name, what in (("learner", learner), ("ratios", ratios)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"what": "bench", **what}))
+    assert replicas.main(["predict", str(tmp_path / "learner.json"), str(tmp_path / "ratios.json")]) == 0
+    small, large = json.loads(capsys.readouterr().out)
+    assert (small["batch_of_a_rank"], large["batch_of_a_rank"]) == (256, 512)
+    assert large["update_averaged_s"] == pytest.approx(512e-6 * 1.1)
+    assert small["efficiency_of_a_run"] is None and large["efficiency_of_a_run"]["overlapped"] < 1
+    with pytest.raises(SystemExit):
+        replicas.main(["predicted", "a", "b"])
+
+
+def test_the_predictions_of_the_documents_are_the_model_s(capsys):
+    results = pathlib.Path(__file__).resolve().parents[2] / "results"
+    names = "learner-h200.json", "replicas-ratios-h200.json"
+    assert replicas.main(["predict", *(str(results / name) for name in names)]) == 0
+    small, large = json.loads(capsys.readouterr().out)
+    told = " ".join((results.parent / "docs" / "replicas.md").read_text().split())
+    run, updates = small["efficiency_of_a_run"], small["efficiency_of_updates"]
+    assert f"{updates['overlapped']:.0%} efficiency of updates, {run['overlapped']:.0%} of a run" in told
+    assert f"({updates['not overlapped']:.0%} and {run['not overlapped']:.0%} if nothing overlaps)" in told
+    assert f"batch 2,048 for each: {large['efficiency_of_updates']['overlapped']:.0%} of updates" in told

@@ -5,6 +5,8 @@
     python -m dqnitro.lab.replicas --ranks 2 --device cuda        two ranks that share a GPU, over gloo, without graphs
     python -m dqnitro.lab.replicas predict FILE                   the model of `predicted`, from a stored measurement;
                                                                   of two ranks: what it says of them (`checked`)
+    python -m dqnitro.lab.replicas predict LEARNER RATIOS         the model from the times of `bench gpu --only learner`
+                                                                  and the ratios of updates with a mean to those alone
 
 Updates alone and updates with a mean take turns, round by round, on all ranks at once; so do bare all-reduces of
 several sizes. Wall clocks are of a machine with whatever else is on it: compare within a file. NCCL refuses two ranks
@@ -30,6 +32,7 @@ from dqnitro.lab.store import header, load, save
 
 SIZES = (4 << 10, 256 << 10, 4 << 20, 7 << 20)  # bytes
 ACTIONS = 6
+NATURE_BYTES = 6_748_824  # of the Nature network's gradients with ACTIONS, in float32
 # Of the model, not measured here: 8 GPUs of an HGX H200, by the makers' data sheets. Half of the bandwidth of NVLink in
 # one direction is what large all-reduces usually reach.
 ASSUMED = {"gpus": 8, "bytes_per_s": 225e9, "latency_s": 25e-6}
@@ -41,7 +44,7 @@ WHOLE = {"vector_step_s": 0.107, "updates": 256, "batch": 512}
 
 def main(argv: Sequence[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog="python -m dqnitro.lab.replicas")
-    p.add_argument("predict", nargs="*", help="predict FILE: the model from a stored measurement")
+    p.add_argument("predict", nargs="*", help="predict FILE or LEARNER RATIOS: the model from stored measurements")
     p.add_argument("--ranks", type=int, default=2)
     p.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     p.add_argument("--batch", type=int, default=32, help="transitions of each rank's share")
@@ -51,8 +54,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     p.add_argument("--out")
     args = p.parse_args(argv)
     if args.predict:
-        found = load(pathlib.Path(args.predict[-1]))
-        print(json.dumps(predicted(found) if found["ranks"] == 1 else checked(found), indent=1))
+        if args.predict[0] != "predict" or len(args.predict) not in (2, 3):
+            p.error("expected: predict FILE, or predict LEARNER RATIOS")
+        print(json.dumps(_modelled(*(load(pathlib.Path(name)) for name in args.predict[1:])), indent=1))
         return 0
     if world.place() is None and args.ranks > 1:
         return _launch(args, list(sys.argv[1:] if argv is None else argv))
@@ -68,6 +72,30 @@ def main(argv: Sequence[str] | None = None) -> int:
             save(pathlib.Path(args.out), result)
         print(json.dumps({k: result[k] for k in ("ranks", "device", "backend", "seconds", "ratio", "bytes")}, indent=1))
     return 0
+
+
+def _modelled(found: dict[str, Any], ratios: dict[str, Any] | None = None) -> Any:
+    if ratios is not None:
+        return [predicted(measured) for measured in with_ratios(found, ratios)]
+    return predicted(found) if found["ranks"] == 1 else checked(found)
+
+
+def with_ratios(learner: dict[str, Any], ratios: dict[str, Any]) -> list[dict[str, Any]]:
+    """What `predicted` takes, for each batch of `ratios` with one rank: a ratio holds on other days as well, so the
+    time of an update alone may be one that was measured with more care.
+    """
+    found = []
+    for name, ratio in ratios["ratios"].items():
+        ranks, backend, batch = name.split(", ")
+        if ranks != "1 rank":
+            continue
+        batch_of_a_rank = int(batch.removeprefix("batch "))
+        alone = learner["table"][f"learner, batch {batch_of_a_rank}, DQN, own kernels"]["ms"] / 1e3
+        found.append({
+            "ranks": 1, "device": "cuda", "backend": backend.lower(), "own_kernels": True, "bytes": NATURE_BYTES,
+            "batch_of_a_rank": batch_of_a_rank, "seconds": {"alone": alone, "averaged": alone * ratio["median"]},
+        })  # fmt: skip
+    return found
 
 
 def ranks_alone(measured: dict[str, Any]) -> bool:
@@ -220,7 +248,8 @@ def predicted(measured: dict[str, Any], assumed: dict[str, float] = ASSUMED) -> 
     step, updates = WHOLE["vector_step_s"], WHOLE["updates"]
     run = {k: step / (step + updates * (averaged - alone + v)) for k, v in more.items()}
     return {
-        "predicted": True, "gpus": g, "update_alone_s": alone, "update_averaged_s": averaged,
+        "predicted": True, "gpus": g, "batch_of_a_rank": measured.get("batch_of_a_rank"),
+        "update_alone_s": alone, "update_averaged_s": averaged,
         "all_reduce_s": sent + second, "measured_with": {k: measured.get(k) for k in ("ranks", "device", "backend")},
         "assumed": assumed, "efficiency_of_updates": {k: alone / (averaged + v) for k, v in more.items()},
         "efficiency_of_a_run": run if measured.get("batch_of_a_rank") == WHOLE["batch"] else None, "whole": WHOLE,
