@@ -32,9 +32,8 @@ Examples
   dqnitro train pong --without bfloat16 --json         leave out one rung; the result as JSON
   dqnitro train CartPole-v1 --steps 50_000             any Gymnasium id with discrete actions
   dqnitro train my_package:MyEnv-v0 --stop-at 200      your own environment
-  dqnitro train --resume runs/pong-auto-s1-...         continue from the last checkpoint
+  dqnitro train --resume runs/pong-auto-s1-...         continue from the last checkpoint; of --seeds, too
   dqnitro train pong --seeds 8                         seeds 1 to 8: medians, ranges, intervals
-  dqnitro train --resume runs/pong-auto-s1-8-...       finish the seeds that are not done
   nohup dqnitro train pong > pong.log 2>&1 &           without a terminal: one line a minute
   dqnitro train pong --json-lines --log-every 5 | ...  for machines: a JSON object every 5 s
   dqnitro train pong --gpus 8                          one learner on 8 GPUs (several machines: torchrun)
@@ -43,8 +42,7 @@ Examples
 
 Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 your code failed, 6 a rank was lost,
 7 ranks differ, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM. All but 2, 6 and 7 save first; after these, and where a network,
-loss, optimiser or replay of your own failed, the last checkpoint stays. A seed that fails does not stop the others; its
-exit code is returned once all have ended.
+loss, optimiser or replay of your own failed, the last checkpoint stays. A failed seed does not stop the others.
 """
 
 
