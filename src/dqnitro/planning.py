@@ -102,8 +102,10 @@ def for_players(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]
         return {}
     from dqnitro.run.build import resolve_device
 
-    players = changes.get("players", 1)
-    n_envs = changes.get("n_envs", players * max(-(-config.n_envs // players), ENVS_EACH))
+    least = max(1, changes.get("players", 1))
+    most = max(least, changes.get("most_players", 0))
+    each = math.lcm(least, most)
+    n_envs = changes.get("n_envs", -(-max(config.n_envs, most * ENVS_EACH) // each) * each)
     config = config.replace(**{**changes, "n_envs": n_envs, "slack_steps": 0})
     chunk = changes.get("chunk_vector_steps") or chunk_for(config, resolve_device(config.device) == "cpu")
     return {"n_envs": n_envs, "chunk_vector_steps": chunk, "slack_steps": n_envs * chunk}

@@ -40,6 +40,7 @@ Examples
   dqnitro train pong --gpus 8                          one learner on 8 GPUs (several machines: torchrun)
   dqnitro train pong --seeds 32 --on auto              the seeds over the Ray cluster of this machine
   dqnitro train pong --runner cluster --players 8 --on auto   one run, played on all nodes
+  dqnitro train pong --runner cluster --players 2..8 --on auto   by as many players as there is room for
 
 Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 your code failed, 6 a rank was lost,
 7 ranks differ, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM. All but 2, 6 and 7 save first; after these, and where a network,
@@ -81,6 +82,10 @@ def make_parser() -> Parser:
         "auto, or ray://HOST:PORT",
     )
     p.add_argument(
+        "--players-log", metavar="RUN",
+        help="with --runner cluster: change the number of players where this run did (its folder or metrics.jsonl)",
+    )  # fmt: skip
+    p.add_argument(
         "--restarts",
         type=count(0, 1000),
         metavar="N",
@@ -114,6 +119,10 @@ def main(argv: list[str]) -> int:
     args.run_dir, args.resume = (text and plain_path(text) for text in (args.run_dir, args.resume))
     if args.resume:
         check_resume(args)
+    if args.players_log is not None:
+        if args.player_changes:
+            raise ConfigError("--players-log and --player-changes say the same thing", "leave one of them out")
+        args.player_changes = recorded_changes(pathlib.Path(args.players_log))
     args.recipe = args.recipe or "auto"
     if (code := _as_ranks(args, argv)) is not None:
         return code
@@ -148,6 +157,19 @@ def main(argv: list[str]) -> int:
     else:
         print(_summary(facts, page))
     return result.exit_code
+
+
+def recorded_changes(path: pathlib.Path) -> str:
+    """The setting `player_changes` with which a run has its players when this one had them."""
+    from dqnitro.store.read_run import player_changes
+
+    changes = player_changes(path / "metrics.jsonl" if path.is_dir() else path)
+    if not changes or changes[0][0] != 0:
+        raise ConfigError(
+            f"--players-log {path}: no record of players from the beginning of a run on",
+            "it is the folder of a run with --runner cluster, or its metrics.jsonl",
+        )
+    return ",".join(f"{chunk}:{players}" for chunk, players in changes)
 
 
 def _as_ranks(args: argparse.Namespace, argv: list[str]) -> int | None:

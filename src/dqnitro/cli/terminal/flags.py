@@ -124,6 +124,18 @@ class _HelpAll(argparse.Action):
         raise SystemExit(0)
 
 
+class _Players(argparse.Action):
+    """--players 4 keeps that number, --players 2..8 lets it change: what a resumed run did about it counts no more."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        namespace.players, most = values
+        for name, value in (("most_players", most), ("player_changes", "")):
+            if getattr(namespace, name, None) is None:
+                setattr(namespace, name, value)
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30, width=100)
@@ -160,6 +172,17 @@ def amount(low: float = 0.0, high: float = 1e9) -> Number:
     return Number(False, low, high)
 
 
+def players(text: str) -> tuple[int, int]:
+    """4: so many; 2..8: the fewest and the most."""
+    least, dots, most = text.partition("..")
+    found = whole(least), whole(most) if dots else 0
+    if found[0] is None or found[1] is None:
+        raise argparse.ArgumentTypeError(f"expected a whole number, or two such as 2..8, got {shown(text)}")
+    if dots and found[1] < max(1, found[0]):
+        raise argparse.ArgumentTypeError(f"must be a range such as 2..8, which {shown(text)} is not: it is empty")
+    return found[0], found[1]
+
+
 def out_file(text: str) -> str:
     """The type of an option that names a file to write: noticed at once, not after minutes of measuring."""
     try:
@@ -189,6 +212,8 @@ def _add_flag(group: argparse._ActionsContainer, name: str) -> None:
     kw: dict[str, Any] = {"dest": name, "default": None, "help": text}
     if isinstance(default, bool):
         kw["action"] = argparse.BooleanOptionalAction
+    elif name == "players":
+        kw |= {"type": players, "action": _Players, "metavar": "N|N..M"}
     elif isinstance(default, int | float):
         kw |= {"type": Number(isinstance(default, int)), "metavar": "N" if isinstance(default, int) else "X"}
     else:

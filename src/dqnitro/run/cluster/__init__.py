@@ -26,7 +26,10 @@ FREED_S = 15.0  # for CPUs to become free
 
 
 def ray_hosts(config: Config) -> Hosts:
-    """The cluster that `--on` named, or one on this machine; its CPUs divided among the players, one each at most."""
+    """The cluster that `--on` named, or one on this machine; its CPUs divided among the players, one each at most.
+
+    Where the number of players may change, it is the smallest that has to find room.
+    """
     cluster = connect(chosen_address())
     try:
         nodes = alive(cluster)
