@@ -259,8 +259,7 @@ class RayHosts:
 
     def _roomiest(self) -> str | None:
         """The node with most CPUs that no player has, and none is to have."""
-        taken = Counter(h.node for h in self._hosts for _ in h.players)
-        taken.update(h.node or h.meant for h in self._coming)
+        taken = self._players_on()
         return max(self._rooms, key=lambda n: (not self._is_suspect(n), self._rooms[n] - taken[n]), default=None)
 
     def again(self, players: Sequence[Seat], orders: Sequence[Order]) -> list[Seat]:
@@ -289,9 +288,14 @@ class RayHosts:
         return sorted(hosts, key=lambda h: (self._is_suspect(h.node), crowd[id(h)]))
 
     def _load(self, node: str, more: int = 0) -> float:
-        """Players per CPU of a node, with so many more."""
+        """Players per CPU of a node, those that are to join included, with so many more."""
         cpus = next((n.cpus for n in self._nodes if n.id == node), 0.0)
-        return (sum(len(h.players) for h in self._hosts if h.node == node) + more) / (cpus or 1e-9)
+        return (self._players_on()[node] + more) / (cpus or 1e-9)
+
+    def _players_on(self) -> Counter[str]:
+        found = Counter(h.node or h.meant for h in self._coming)
+        found.update(h.node for h in self._hosts for _ in h.players)
+        return found
 
     def _emptiest(self) -> str | None:
         nodes = [n.id for n in self._nodes]

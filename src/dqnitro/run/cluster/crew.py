@@ -94,7 +94,7 @@ class Crew:
         self._pieces = own_pieces(config)
         self._numbers = numbers_of_players(config)
         self._recorded = deque(changes_of_players(config.player_changes))  # to be made whatever the nodes say
-        self._made = 0  # changes since a chunk was last permitted
+        self._made = False  # a change since a chunk was last permitted
         self._short_since: float | None = None
         self.changes: deque[tuple[int, int]] = deque()  # chunks, and players from there on, that nobody has noted yet
         self._places: list[Place] = []
@@ -172,7 +172,7 @@ class Crew:
 
     def _allow(self, leave: Leave) -> None:
         self._leaves[self._permitted] = leave
-        self._permitted, self._made = self._permitted + 1, 0
+        self._permitted, self._made = self._permitted + 1, False
         for place in self._places:
             if place.done < self._permitted:
                 place.answers.append(self._hosts.play(place.handle, leave.permit, leave.weights.held))
@@ -302,10 +302,14 @@ class Crew:
             f"{e.trace}dqnitro: {name} was lost ({e}); starting it elsewhere ({place.losses} of {RESTARTS})\n"
         )
 
-    def _settle(self, place: Place, handle: Any, seconds: float) -> np.ndarray:
+    def _begun(self, places: Sequence[Place]) -> list[tuple[Place, Any]]:
+        """All of them play their games again at the same time; with the answers."""
+        return [(place, self._hosts.begin(place.handle, place.position())) for place in places]
+
+    def _settle(self, place: Place, handle: Any, seconds: float, begun: Any = None) -> np.ndarray:
         """Bring a new player to where the learner knows it to be; the games must come out the same."""
         self._hosts.get(self._hosts.hello(handle), seconds)
-        obs = self._hosts.get(self._hosts.begin(handle, place.position()), seconds)
+        obs = self._hosts.get(self._hosts.begin(handle, place.position()) if begun is None else begun, seconds)
         if place.crc is not None and (checksums(obs) != place.crc).any():
             self._failed = True
             raise PlayerDied(
@@ -345,7 +349,6 @@ class Crew:
             players = self._recorded.popleft()[1]
             if players != self.players:
                 return players
-            self._made += 1
         if self._recorded or self._config.player_changes or len(self._numbers) == 1:
             return self.players
         if self._made or not self.permitted:
@@ -364,9 +367,9 @@ class Crew:
         crcs = np.split(np.concatenate([place.crc for place in self._places if place.crc is not None]), players)
         places = self._others(players)
         self._put_back(places, shared_out_again(state, players), crcs)
-        for place in places:
+        for place, begun in self._begun(places):
             try:
-                self._settle(place, place.handle, REBIRTH_S)
+                self._settle(place, place.handle, REBIRTH_S, begun)
             except Lost as e:
                 self._replace(place, e)
         self._say_change(players)
@@ -382,7 +385,7 @@ class Crew:
     def _say_change(self, players: int, before: int | None = None) -> None:
         chunk = self.permitted
         self.changes.append((chunk, players))
-        self._made += 1
+        self._made = True
         sys.stderr.write(
             f"dqnitro: {_players(players)} instead of {before or self.players} from chunk {chunk:,} on: the "
             "environments are shared out again\n"
@@ -393,7 +396,8 @@ class Crew:
     def reset(self) -> np.ndarray:
         """Begin every environment's first game."""
         try:
-            self._obs = np.concatenate([self._settle(place, place.handle, BIRTH_S) for place in self._places])
+            shown = [self._settle(place, place.handle, BIRTH_S, begun) for place, begun in self._begun(self._places)]
+            self._obs = np.concatenate(shown)
         except Lost as e:
             raise self._died(f"a player could not start: {e}", e) from None
         return self._obs
@@ -407,7 +411,7 @@ class Crew:
                 while place.answers:
                     self.fetch(place)
         out = {"obs": self._obs, "tick": np.array(self._tick), "permitted": np.array(self._permitted - self._next)}
-        out |= {"before": np.array(self._before + self._next), "made": np.array(self._made)}
+        out["before"] = np.array(self._before + self._next)
         for i, place in enumerate(self._places):
             at = place.position()
             out |= {f"p{i}.games.{k}": np.asarray(v) for k, v in (at.games or {}).items()}
@@ -428,20 +432,18 @@ class Crew:
         """
         self._begin_counting()
         self._before, saved = int(state.get("before", 0)), players_in(state)
-        made, permitted = int(state.get("made", 0)), self._before + int(state["permitted"])
-        players = self._players_after(saved)
+        players, permitted = self._players_after(saved), self._before + int(state["permitted"])
         if self._config.player_changes:
             changes = changes_of_players(self._config.player_changes)
-            at = [change for change in changes if change[0] == permitted]
-            self._recorded = deque([*at[made:], *(change for change in changes if change[0] > permitted)])
+            self._recorded = deque(change for change in changes if change[0] >= permitted)
         if players != self.players:
             self._places = self._others(players)
         state = shared_out_again(state, players)
         self._put_back(self._places, state)
         self._tick, self._obs = int(state["tick"]), np.array(state["obs"])
         try:
-            for place in self._places:
-                self._settle(place, place.handle, BIRTH_S)
+            for place, begun in self._begun(self._places):
+                self._settle(place, place.handle, BIRTH_S, begun)
         except Lost as e:
             raise self._died(f"a player could not go back to its games: {e}", e) from None
         for c in range(int(state["permitted"])):
@@ -449,7 +451,7 @@ class Crew:
                 self._allow(self._saved_leave(c, state))
             else:
                 self._permitted += 1
-        self._weights, self._made = None, made
+        self._weights = None
         self.changes.clear()
         if players != saved:
             self._say_change(players, saved)
