@@ -486,13 +486,12 @@ def _check_players(c: Config) -> None:
             f"players {c.players} to most_players {c.most_players} is an empty range",
             f"--players {c.most_players}..{c.players}",
         )
-    each = math.lcm(c.players, c.most_players or c.players)
-    for players in (c.players, c.most_players):
-        if players and c.n_envs % players:
-            raise ConfigError(
-                f"{c.n_envs} environments cannot be divided among {players} players",
-                f"n_envs {-(-c.n_envs // each) * each} can",
-            )
+    if not numbers_of_players(c):
+        most = max(c.players, c.most_players)
+        raise ConfigError(
+            f"{c.n_envs} environments cannot be divided among {c.players}{f' to {most}' * (most > c.players)} players",
+            f"n_envs {-(-c.n_envs // most) * most} can",
+        )
     for chunk, players in changes:
         if not 1 <= players <= MOST_PLAYERS or c.n_envs % players:
             raise ConfigError(

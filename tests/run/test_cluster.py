@@ -327,8 +327,8 @@ BAD = {
         "players 4 to most_players 2 is an empty range; hint: --players 2..4",
     ),
     "a range that does not divide": (
-        {"most_players": 3},
-        "4 environments cannot be divided among 3 players; hint: n_envs 6 can",
+        {"players": 5, "most_players": 6, "n_envs": 8},
+        "8 environments cannot be divided among 5 to 6 players; hint: n_envs 12 can",
     ),
     "a range for one process": (
         {"players": 1, "most_players": 4, "runner": "inline"},

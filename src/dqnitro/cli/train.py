@@ -39,8 +39,7 @@ Examples
   dqnitro train pong --json-lines --log-every 5 | ...  for machines: a JSON object every 5 s
   dqnitro train pong --gpus 8                          one learner on 8 GPUs (several machines: torchrun)
   dqnitro train pong --seeds 32 --on auto              the seeds over the Ray cluster of this machine
-  dqnitro train pong --runner cluster --players 8 --on auto   one run, played on all nodes
-  dqnitro train pong --runner cluster --players 2..8 --on auto   by as many players as there is room for
+  dqnitro train pong --runner cluster --players 2..8 --on auto   one run, played on all nodes
 
 Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 your code failed, 6 a rank was lost,
 7 ranks differ, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM. All but 2, 6 and 7 save first; after these, and where a network,
@@ -73,7 +72,7 @@ def make_parser() -> Parser:
         "--at-once",
         type=count(),
         metavar="N",
-        help="with --seeds: how many run in parallel (default: as many as cores and memory allow)",
+        help="with --seeds: how many run in parallel (default: as many as fit)",
     )
     p.add_argument(
         "--on",
@@ -83,13 +82,13 @@ def make_parser() -> Parser:
     )
     p.add_argument(
         "--players-log", metavar="RUN",
-        help="with --runner cluster: change the number of players where this run did (its folder or metrics.jsonl)",
+        help="with --runner cluster: players change when RUN's did",
     )  # fmt: skip
     p.add_argument(
         "--restarts",
         type=count(0, 1000),
         metavar="N",
-        help="with --gpus: when a rank is lost, go on from the last checkpoint, up to N times (default: 0)",
+        help="with --gpus: how often to go on after a rank was lost (default: 0)",
     )
     p.add_argument("--no-video", action="store_true", help="do not record a video of a game at the end")
     p.add_argument(

@@ -179,7 +179,7 @@ def players(text: str) -> tuple[int, int]:
     if found[0] is None or found[1] is None:
         raise argparse.ArgumentTypeError(f"expected a whole number, or two such as 2..8, got {shown(text)}")
     if dots and found[1] < max(1, found[0]):
-        raise argparse.ArgumentTypeError(f"must be a range such as 2..8, which {shown(text)} is not: it is empty")
+        raise argparse.ArgumentTypeError(f"must name the fewest first, got {shown(text)}; hint: --players 2..8")
     return found[0], found[1]
 
 

@@ -329,7 +329,7 @@ class Crew:
 
     def _first_number(self) -> int:
         if self._config.player_changes:
-            return self._recorded.popleft()[1] if self._recorded[0][0] == 0 else self._config.players
+            return self._recorded.popleft()[1] if self._recorded[0][0] == 0 else self._numbers[0]
         return self._fitting()
 
     def _fitting(self) -> int:
