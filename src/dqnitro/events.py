@@ -115,6 +115,7 @@ class JsonlSink(NullSink):
     def players(self, chunk: int, players: int, wall_s: float, steps: int) -> None:
         """From this chunk on so many players share the environments: with seed and config this determines the run."""
         self._write("players", wall_s=round(wall_s, 4), steps=steps, chunk=chunk, players=players)
+        self._flush()  # a run that is lost makes the same change again
 
     def position(self) -> int:
         self._flush()
