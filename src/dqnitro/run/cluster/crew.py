@@ -38,8 +38,8 @@ REBIRTH_S = 20.0  # for one in the place of another, in a process that is up, to
 CHUNK_S, CHUNK_TIMES = 3.0, 10.0  # how long a chunk may take: seconds, or times the median ...
 RECENT = 64  # ... of so many chunks
 RESTARTS = 3  # more of one player without a chunk between them are not accidents
-# With too few CPUs: a node may be back soon, Ray takes up to ten seconds to see that a stopped process is gone, and until
-# then players share processes.
+# With too few CPUs. A node may be back soon, and Ray takes up to ten seconds to see that a stopped process is gone;
+# until then players share processes.
 PATIENCE_S = 30.0
 STATE_VECTOR_STEPS, STATE_S = 256, 2.0  # a replaced player plays at most about so much again
 
