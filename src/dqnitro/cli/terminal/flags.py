@@ -124,7 +124,7 @@ class _HelpAll(argparse.Action):
         raise SystemExit(0)
 
 
-class _Players(argparse.Action):
+class _SetPlayers(argparse.Action):
     """--players 4 keeps that number, --players 2..8 lets it change: what a resumed run did about it counts no more."""
 
     def __call__(
@@ -162,6 +162,20 @@ class Number:
         return value
 
 
+@dataclasses.dataclass(frozen=True)
+class Players(Number):
+    """4: so many, as (4, 0); 2..8: the fewest and the most."""
+
+    def __call__(self, text: str) -> tuple[int, int]:
+        first, dots, last = text.partition("..")
+        least, most = whole(first), whole(last) if dots else 0
+        if least is None or most is None:
+            raise argparse.ArgumentTypeError(f"expected a whole number, or two such as 2..8, got {shown(text)}")
+        if dots and most < max(1, least):
+            raise argparse.ArgumentTypeError(f"must name the fewest first, got {shown(text)}; hint: --players 2..8")
+        return least, most
+
+
 def count(low: int = 1, high: int = 10**9) -> Number:
     """A whole number in a range."""
     return Number(True, low, high)
@@ -170,17 +184,6 @@ def count(low: int = 1, high: int = 10**9) -> Number:
 def amount(low: float = 0.0, high: float = 1e9) -> Number:
     """A finite number in a range."""
     return Number(False, low, high)
-
-
-def players(text: str) -> tuple[int, int]:
-    """4: so many; 2..8: the fewest and the most."""
-    least, dots, most = text.partition("..")
-    found = whole(least), whole(most) if dots else 0
-    if found[0] is None or found[1] is None:
-        raise argparse.ArgumentTypeError(f"expected a whole number, or two such as 2..8, got {shown(text)}")
-    if dots and found[1] < max(1, found[0]):
-        raise argparse.ArgumentTypeError(f"must name the fewest first, got {shown(text)}; hint: --players 2..8")
-    return found[0], found[1]
 
 
 def out_file(text: str) -> str:
@@ -213,7 +216,7 @@ def _add_flag(group: argparse._ActionsContainer, name: str) -> None:
     if isinstance(default, bool):
         kw["action"] = argparse.BooleanOptionalAction
     elif name == "players":
-        kw |= {"type": players, "action": _Players, "metavar": "N|N..M"}
+        kw |= {"type": Players(True), "action": _SetPlayers, "metavar": "N|N..M"}
     elif isinstance(default, int | float):
         kw |= {"type": Number(isinstance(default, int)), "metavar": "N" if isinstance(default, int) else "X"}
     else:
