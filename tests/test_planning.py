@@ -10,6 +10,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 
 from dqnitro import recipes
+from dqnitro.config import numbers_of_players
 from dqnitro.envs.look import look
 from dqnitro.errors import ConfigError
 from dqnitro.planning import Wish, planned, with_own_head
@@ -117,6 +118,18 @@ def test_auto_chooses_chunks_that_lose_little_to_ray_and_a_slack_of_one_of_them(
     assert each >= ENVS_EACH and config.n_envs == each * players
     assert lost_to_ray(config, chunk, True) <= LOST < lost_to_ray(config, chunk // 2, True)
     assert config.slack_steps == config.n_envs * chunk
+
+
+def test_auto_has_environments_for_the_most_players_that_there_may_be():
+    config = players_of("pong", 3, most_players=16)
+    assert config.n_envs == 16 * ENVS_EACH and numbers_of_players(config) == [4, 8, 16]
+    assert config.chunk_vector_steps == players_of("pong", 16).chunk_vector_steps
+
+
+@pytest.mark.parametrize("wrong", [{"players": 0}, {"players": 10**30}, {"players": 2, "most_players": 10**30}])
+def test_a_number_of_players_that_cannot_be_is_refused_by_its_name(wrong):
+    with pytest.raises(ConfigError, match="players must be at "):
+        planned(Wish("pong", changes={"runner": "cluster", **wrong}))
 
 
 def test_a_learner_on_a_gpu_leaves_less_of_a_step_for_ray_to_be_a_part_of():

@@ -144,7 +144,19 @@ class Config:
         "whole chunks",
     )
     players: int = _doc(
-        1, "runner cluster: players, each with its share of the environments and random numbers of its own"
+        1,
+        "runner cluster: players, each with its share of the environments and random numbers of its own; 2..8: as many "
+        "as have a CPU each, changing while the run goes on",
+    )
+    most_players: int = _doc(
+        0,
+        "runner cluster: players may change between --players and this many, by the CPUs that are free "
+        "(0: they stay as many)",
+    )
+    player_changes: str = _doc(
+        "",
+        "runner cluster: CHUNK:PLAYERS,...: from these chunks on so many players, whatever is free; --players-log "
+        "takes them from a run",
     )
     chunk_vector_steps: int = _doc(
         8, "runner cluster: vector steps that a player makes with one version of the weights"
@@ -233,8 +245,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
 # Messages of this many ticks fit into the pipe between the processes (run/processes/remote.py).
 MAX_SLACK_TICKS = 64
 MAX_ENV_PROCESSES = 512
+MOST_PLAYERS = 4096
 MAX_NAME = 1000  # characters of env_id, which may name a module
+MAX_CHANGES = 1_000_000  # characters of player_changes
 _GPU_NUMBER = re.compile(r"cuda:\d{1,3}")
+_CHANGE = re.compile(r"(\d{1,15}):(\d{1,15})")
 
 
 class Range(NamedTuple):
@@ -285,7 +300,8 @@ RANGES: dict[str, Range] = {
     "epsilon_end": Range(0, 1), "epsilon_decay_steps": Range(0, _EVER),
     "replay_capacity": Range(1, _EVER), "priority_alpha": Range(0, 1), "priority_beta": Range(0, 1),
     "priority_beta_steps": Range(0, _EVER),
-    "slack_steps": Range(0, MAX_SLACK_TICKS * 2**20), "players": Range(1, 4096), "chunk_vector_steps": Range(1, 10_000),
+    "slack_steps": Range(0, MAX_SLACK_TICKS * 2**20), "players": Range(1, MOST_PLAYERS),
+    "most_players": Range(0, MOST_PLAYERS), "chunk_vector_steps": Range(1, 10_000),
     "act_sync_updates": Range(1, 10**9), "gpus": Range(1, 4096),
     "player_timeout_s": Range(0, 1e9), "torch_threads": Range(0, 1024),
     "max_steps": Range(0, _EVER), "max_minutes": Range(0, 1e8), "stop_at_score": Range(-1e12, math.inf),
@@ -310,8 +326,9 @@ def _check_type(name: str, value: Any, default: Any) -> None:
         raise ConfigError(f"{name} must be of type {want.__name__}, got {shown(value)} ({type(value).__name__})")
     if isinstance(value, tuple) and not all(isinstance(v, str) for v in value):
         raise ConfigError(f"{name} must be a tuple of names, got {shown(value)}")
-    if isinstance(value, str) and (not value.isprintable() or len(value) > MAX_NAME):
-        raise ConfigError(f"{name} must be a name of at most {MAX_NAME} characters, got {shown(value)}")
+    most = MAX_CHANGES if name == "player_changes" else MAX_NAME
+    if isinstance(value, str) and (not value.isprintable() or len(value) > most):
+        raise ConfigError(f"{name} must be a name of at most {most} characters, got {shown(value)}")
 
 
 def check(c: Config) -> None:
@@ -429,18 +446,58 @@ def _check_runner(c: Config) -> None:
             f"act_device {c.act_device} is for runner inline, got {c.runner}",
             "a player acts on the CPU with its own copy of the network; leave act_device at same",
         )
-    if c.players > 1 and c.runner != "cluster":
-        raise ConfigError(f"players {c.players} needs runner cluster, got {c.runner}", "leave players at 1")
-    if c.n_envs % c.players:
-        raise ConfigError(
-            f"{c.n_envs} environments cannot be divided among {c.players} players",
-            f"n_envs {-(-c.n_envs // c.players) * c.players} can",
-        )
+    _check_players(c)
     if c.slack_steps // c.n_envs > MAX_SLACK_TICKS:
         raise ConfigError(
             f"slack_steps {c.slack_steps} is over {MAX_SLACK_TICKS} steps of each of {c.n_envs} environments",
             f"at most {MAX_SLACK_TICKS * c.n_envs + c.n_envs - 1}; more would only make the acting weights older",
         )
+
+
+def changes_of_players(text: str) -> list[tuple[int, int]]:
+    """What `player_changes` says: chunks, counted from the run's beginning, and how many players there are from each
+    on.
+    """
+    changes = [(int(m[1]), int(m[2])) if (m := _CHANGE.fullmatch(part)) else None for part in text.split(",") if text]
+    found = [change for change in changes if change is not None]
+    chunks = [chunk for chunk, _ in found]
+    if len(found) < len(changes) or chunks != sorted(chunks):
+        raise ConfigError(
+            f"player_changes must be CHUNK:PLAYERS,... in the order of chunks, got {shown(text)}", "such as 0:2,40:4"
+        )
+    return found
+
+
+def numbers_of_players(c: Config) -> list[int]:
+    """All that a run may have at some time, the smallest first: those by which its environments can be divided."""
+    return [k for k in range(c.players, max(c.players, c.most_players) + 1) if c.n_envs % k == 0]
+
+
+def _check_players(c: Config) -> None:
+    changes = changes_of_players(c.player_changes)
+    for name in ("players", "most_players", "player_changes"):
+        value, default = getattr(c, name), FIELDS[name].default
+        if value != default and c.runner != "cluster":
+            raise ConfigError(
+                f"{name} {shown(value)} needs runner cluster, got {c.runner}", f"leave {name} at {shown(default)}"
+            )
+    if 0 < c.most_players < c.players:
+        raise ConfigError(
+            f"players {c.players} to most_players {c.most_players} is an empty range",
+            f"--players {c.most_players}..{c.players}",
+        )
+    if not numbers_of_players(c):
+        most = max(c.players, c.most_players)
+        raise ConfigError(
+            f"{c.n_envs} environments cannot be divided among {c.players}{f' to {most}' * (most > c.players)} players",
+            f"n_envs {-(-c.n_envs // most) * most} can",
+        )
+    for chunk, players in changes:
+        if not 1 <= players <= MOST_PLAYERS or c.n_envs % players:
+            raise ConfigError(
+                f"{c.n_envs} environments cannot be divided among the {players:,} players from chunk {chunk:,} on",
+                "give the settings of the run that player_changes is from",
+            )
 
 
 def _check_gpus(c: Config) -> None:

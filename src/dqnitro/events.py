@@ -44,6 +44,7 @@ class Snapshot:
     loss: float | None  # smoothed
     share: dict[str, float]  # of the time since the last snapshot, by phase; "loop" is everything else
     best_value: float | None = None  # of the best action in the newest observations, mean over environments
+    players: int | None = None  # runner cluster: that share the environments
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -111,9 +112,10 @@ class JsonlSink(NullSink):
     def log(self, values: Mapping[str, float], wall_s: float, steps: int) -> None:
         self._write("log", wall_s=round(wall_s, 4), steps=steps, values=dict(values))
 
-    def players(self, players: int, wall_s: float, steps: int) -> None:
-        """From here on so many players share the environments: with seed and config this determines the run."""
-        self._write("players", wall_s=round(wall_s, 4), steps=steps, players=players)
+    def players(self, chunk: int, players: int, wall_s: float, steps: int) -> None:
+        """From this chunk on so many players share the environments: with seed and config this determines the run."""
+        self._write("players", wall_s=round(wall_s, 4), steps=steps, chunk=chunk, players=players)
+        self._flush()  # a run that is lost makes the same change again
 
     def position(self) -> int:
         self._flush()
@@ -158,6 +160,8 @@ class TensorBoardSink(NullSink):
             "exploration/epsilon_probability": s.epsilon, "speed/steps_per_s": s.steps_per_s,
             "speed/frames_per_s": s.frames_per_s, "speed/updates_per_s": s.updates_per_s,
         }  # fmt: skip
+        if s.players is not None:
+            values["speed/players"] = s.players
         if s.mean_score is not None:
             values["score/mean_of_last_100_games_points"] = s.mean_score
         if s.best_value is not None:  # discounted and, as the rewards it is learned from, clipped
@@ -299,6 +303,7 @@ class Tally:
             loss=self.avg_loss,
             share=share,
             best_value=a.learner.mean_best_value(),
+            players=getattr(a.envs, "players", None),
         )
         self._mark = now
         for sink in self._sinks:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dqnitro import recipes
-from dqnitro.config import Config
+from dqnitro.config import MOST_PLAYERS, Config
 from dqnitro.envs import atari_game, env_kind
 from dqnitro.ladder import fitted
 from dqnitro.learn import fixed_order, own_pieces, transforms
@@ -102,8 +102,8 @@ def for_players(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]
         return {}
     from dqnitro.run.build import resolve_device
 
-    players = changes.get("players", 1)
-    n_envs = changes.get("n_envs", players * max(-(-config.n_envs // players), ENVS_EACH))
+    most = min(MOST_PLAYERS, max(1, changes.get("players", 1), changes.get("most_players", 0)))
+    n_envs = changes.get("n_envs", most * max(-(-config.n_envs // most), ENVS_EACH))
     config = config.replace(**{**changes, "n_envs": n_envs, "slack_steps": 0})
     chunk = changes.get("chunk_vector_steps") or chunk_for(config, resolve_device(config.device) == "cpu")
     return {"n_envs": n_envs, "chunk_vector_steps": chunk, "slack_steps": n_envs * chunk}

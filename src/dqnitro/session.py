@@ -9,9 +9,10 @@ import os
 import pathlib
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from dqnitro import own
 from dqnitro.agent import Agent, Tick
@@ -39,6 +40,7 @@ from dqnitro.learn.fixed_order import fixed_order
 from dqnitro.requirements import check_runner
 from dqnitro.run import make_run
 from dqnitro.store import checkpoint, shards
+from dqnitro.store.read_run import player_changes
 from dqnitro.store.run_folder import LAST, RunFolder
 from dqnitro.store.saved_record import check_record
 
@@ -47,7 +49,8 @@ LIMITS = (
     "max_steps", "max_minutes", "stop_at_score", "checkpoint_every_s", "log_every_s", "player_timeout_s",
     "eval_every_steps", "games_per_eval", "eval_epsilon",
 )  # fmt: skip
-LAYOUT = ("gpus", "players")  # may change as well: what the ranks or the players had is dealt out again
+PLAYERS = ("players", "most_players", "player_changes")
+LAYOUT = ("gpus", *PLAYERS)  # may change as well: what the ranks or the players had is dealt out again
 ENDINGS = ("solved", "steps", "minutes")  # of a run that did what it was asked for
 EXIT_CODES = {"solved": 0, "steps": 0, "minutes": 0, "callback": 0, "SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}
 
@@ -150,7 +153,8 @@ def resume(
         check_trust(config, trust)
         loaded = None if config.gpus > 1 else shards.load(folder.path, 0, 1)  # of several ranks each reads its own
         with fixed_order(config), Signals().installed():
-            return _resume(folder, config, loaded, manifest, (sinks, callbacks), started)
+            made = _made_after(folder, manifest) if config.most_players and not set(changes) & set(PLAYERS) else []
+            return _resume(folder, config, loaded, manifest, (sinks, callbacks), started, made)
     finally:
         folder.unlock()
 
@@ -162,12 +166,16 @@ def _resume(
     manifest: dict[str, Any],
     consumers: tuple[Sequence[Sink], Sequence[Callback]],
     started: float,
+    made: Sequence[tuple[int, int]],
 ) -> Result:
+    """`made`: changes of the number of players between the checkpoint and what ended the run; made once more."""
     check_runner(config)
     sinks, callbacks = consumers
     with Signals().installed() as signals, signals.starting(), _naming_pieces(config, starting=True):
         agent, ticks = make_run(config)
     try:
+        if made:
+            cast(Any, agent.envs).repeat(made)
         try:
             with signals.starting():  # games are played again up to where they were
                 saved_by = _load(agent, folder, loaded)
@@ -178,8 +186,6 @@ def _resume(
         if saved_by != config.gpus:
             ranks = f"{saved_by} rank{'s' * (saved_by > 1)}"
             _say(f"saved by {ranks}: replay and environments are dealt out to {config.gpus}")
-        if (players := players_of(manifest)) != config.players:
-            _say(f"saved with --players {players}: the environments are shared out again to {config.players}")
         return _run(ticks, Training(agent, folder.path, callbacks), folder, sinks, started, manifest)
     finally:
         agent.close()
@@ -193,9 +199,8 @@ def _load(agent: Any, folder: RunFolder, loaded: shards.Loaded | None) -> int:
     return loaded.ranks
 
 
-def players_of(manifest: dict[str, Any]) -> int:
-    """How many players shared the environments when this was saved."""
-    return int(manifest["config"].get("players", 1))
+def _made_after(folder: RunFolder, manifest: dict[str, Any]) -> list[tuple[int, int]]:
+    return player_changes(folder.path / "metrics.jsonl", int(manifest["metrics_bytes"]))
 
 
 def _file_sinks(
@@ -226,9 +231,15 @@ class _Books:
         self.tally = Tally(agent, self._sinks, c.log_every_s, self.wall_before)
         if manifest:
             self.tally.set_state(manifest["tally"])
-            if self._jsonl and players_of(manifest) != c.players:
-                self._jsonl.players(c.players, self.wall_before, agent.clock.steps)
+        self._changes: deque[tuple[int, int]] = getattr(agent.envs, "changes", deque())
         self.evaluations = make_evaluations(training, manifest is not None, _say)
+
+    def note_players(self) -> None:
+        """Write down how many players share the environments from which chunk on, where that has changed."""
+        while self._changes:
+            chunk, players = self._changes.popleft()
+            if self._jsonl:
+                self._jsonl.players(chunk, players, self.tally.wall_s, self.training.agent.clock.steps)
 
     def tell(self, state: str, **facts: Any) -> None:
         """Write into the folder how the run stands."""
@@ -240,6 +251,7 @@ class _Books:
         if self.folder is None or self._jsonl is None:
             return
         arrays, record = agent.get_state()
+        self.note_players()
         record |= {
             "config": agent.config.to_dict(),
             "tally": self.tally.get_state(),
@@ -329,6 +341,7 @@ def _consume(ticks: Iterator[Tick], books: _Books, signals: Signals) -> str:
         return "steps"
     try:
         for tick in ticks:
+            books.note_players()
             tally.on_tick(tick)
             training.on_tick(tick)
             books.evaluations.on_tick(tick.steps)

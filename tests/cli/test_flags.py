@@ -6,7 +6,8 @@ import pytest
 
 from dqnitro.cli import main
 from dqnitro.cli.runs import state_text
-from dqnitro.cli.terminal.flags import ELSEWHERE, FIRST, GROUPS, NOT_FLAGS, flag_name
+from dqnitro.cli.terminal.flags import ELSEWHERE, FIRST, GROUPS, NOT_FLAGS, config_changes, flag_name
+from dqnitro.cli.train import make_parser
 from dqnitro.config import FIELDS
 
 WITH_SETTINGS = ["train", "sweep", "ladder", "ablate", "profile"]
@@ -87,3 +88,37 @@ def test_runs_are_listed_with_whole_names_and_states_in_words(tmp_path, capsys):
 def test_states_of_several_seeds_in_words():
     assert state_text("3 steps, 1 running") == "3 reached --steps, 1 running"
     assert state_text("damaged config.json") == "damaged config.json"
+
+
+PLAYERS = {
+    "--players 4": (4, 0, ""),
+    "--players 2..8": (2, 8, ""),
+    "--players 2 --most-players 8": (2, 8, ""),
+    "--most-players 8 --players 2": (2, 8, ""),
+    "--players 2..8 --player-changes 0:4": (2, 8, "0:4"),
+    "--player-changes 0:4 --players 1": (1, 0, "0:4"),
+}
+
+
+@pytest.mark.parametrize("words", PLAYERS)
+def test_players_are_a_number_or_a_range_and_what_was_said_before_about_them_counts_no_more(words):
+    changes = config_changes(make_parser().parse(["pong", *words.split()]))
+    assert tuple(changes[name] for name in ("players", "most_players", "player_changes")) == PLAYERS[words]
+
+
+BAD_PLAYERS = {
+    "--players 8..2": "--players must name the fewest first, got '8..2'; hint: --players 2..8",
+    "--players 2..": "--players: expected a whole number, or two such as 2..8, got '2..'; hint: ",
+    "--players 2..8 --n-envs 4 --player-changes 0:3": "cannot be divided among the 3 players from chunk 0 on; hint: ",
+    "--players 5..6 --n-envs 8": "8 environments cannot be divided among 5 to 6 players; hint: n_envs 12 can",
+    "--players 2..8 --runner inline": "players 2 needs runner cluster, got inline; hint: ",
+    "--players-log nowhere": "--players-log nowhere: no record of players from the beginning of a run on; hint: ",
+    "--players-log x --player-changes 0:1": "say the same thing; hint: leave one of them out",
+}
+
+
+@pytest.mark.parametrize("words", BAD_PLAYERS)
+def test_players_that_cannot_be_are_one_line_with_a_hint(words, capsys):
+    assert main(["train", "pong", "--runner", "cluster", *words.split()]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert BAD_PLAYERS[words] in line

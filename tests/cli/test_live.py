@@ -183,5 +183,7 @@ def test_one_game_has_no_interval():
 
 def test_shares_beside_a_gpu_that_works_on_its_own_are_the_hosts():
     assert lines(snapshot(), Config(), "pong")[-1].startswith("  time    learn 62%")
+    assert lines(snapshot(players=3), Config(), "pong")[2].endswith(" updates/s   3 players")
+    assert one_line(snapshot(players=1), Config(), "pong").endswith(", 1 player")
     on_gpu = Config(runner="hybrid", device="cuda")
     assert lines(snapshot(), on_gpu, "pong")[-1].startswith("  host    learn 62%")

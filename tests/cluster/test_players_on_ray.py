@@ -1,15 +1,19 @@
 """The runner `cluster` on a real cluster: players are killed, stopped, cut off, and nothing changes."""
 
+import os
 import time
 
 import psutil
 import pytest
 
+from dqnitro.callback import Callback
+from dqnitro.cli.train import recorded_changes
 from dqnitro.cluster.connect import ADDRESS
 from dqnitro.run import make_run
-from dqnitro.run.cluster import actors
+from dqnitro.run.cluster import actors, crew
+from dqnitro.session import train
 from support import fakes_envs
-from support.cluster_reference import CORRIDOR, inline_with_the_same_ages, same
+from support.cluster_reference import CORRIDOR, inline_by_the_log, inline_with_the_same_ages, log_of, same
 
 fakes_envs.register()
 REPLACED_S = 10.0  # promised
@@ -111,3 +115,65 @@ def test_players_that_are_killed_stopped_and_cut_off_change_nothing(three_nodes,
         run.strike(accident)
     run.end()
     assert none_is_left(three_nodes)
+
+
+@pytest.fixture
+def one_node(request):
+    """The head alone, with one CPU; a test may add nodes."""
+    if not os.environ.get("DQNITRO_TEST_CLUSTER"):
+        pytest.skip("nodes that come and go take minutes: make test-cluster")
+    cluster = request.getfixturevalue("ray_cluster")
+    alone(cluster)
+    yield cluster
+    alone(cluster)
+
+
+def alone(cluster) -> None:
+    import ray
+
+    for node in list(cluster.worker_nodes):
+        cluster.remove_node(node, allow_graceful=False)
+    end = time.monotonic() + GIVE_UP_S
+    while sum(n["Alive"] for n in ray.nodes()) > 1 and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+class NodesComeAndGo(Callback):
+    """A node joins and, when its player has played for a while, is lost; then the run ends."""
+
+    def __init__(self, cluster) -> None:
+        self.cluster, self.node, self.seen = cluster, None, []
+        self.until, self.end = 100, time.monotonic() + 3 * GIVE_UP_S
+
+    def on_tick(self, run, tick) -> None:
+        players = run.agent.envs.players
+        if not self.seen or players != self.seen[-1]:
+            self.seen.append(players)
+            self.until = tick.steps + 100
+        if tick.steps >= self.until:
+            if self.seen == [1] and self.node is None:
+                self.node = self.cluster.add_node(num_cpus=1, object_store_memory=100 << 20)
+            elif self.seen == [1, 2] and self.node is not None:
+                self.cluster.remove_node(self.node, allow_graceful=False)
+                self.node = None
+            elif self.seen == [1, 2, 1] or time.monotonic() > self.end:
+                run.stop()
+
+
+def test_players_join_with_a_node_and_leave_with_it_and_the_log_repeats_the_run(one_node, made, tmp_path, monkeypatch):
+    monkeypatch.setattr(crew, "PATIENCE_S", 3.0)
+    config = CORRIDOR.replace(
+        env_id="dqnitro_test/SlowOnRay-v0", players=1, most_players=4, chunk_vector_steps=8, slack_steps=32,
+        steps_per_update=8.0, checkpoint_every_s=2.0, max_steps=0,
+    )  # fmt: skip
+    nodes, run = NodesComeAndGo(one_node), tmp_path / "r"
+    result = train(config, run, callbacks=[nodes])
+    assert nodes.seen == [1, 2, 1] == [x["players"] for x in log_of(run)], "and never four, nor again"
+    whole = config.replace(max_steps=result.steps)
+    same(result.agent, inline_by_the_log(whole, run))
+    again = train(whole.replace(player_changes=recorded_changes(run)), tmp_path / "again")
+    same(again.agent, result.agent)
+    assert [(x["chunk"], x["players"]) for x in log_of(tmp_path / "again")] == [
+        (x["chunk"], x["players"]) for x in log_of(run)
+    ]
+    assert none_is_left(one_node)

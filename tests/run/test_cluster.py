@@ -1,21 +1,22 @@
 """The runner `cluster` without a cluster: equal to the inline loop with the same ages, whatever is lost."""
 
 import itertools
-import json
+import shutil
 
 import numpy as np
 import pytest
 import torch
 
+from dqnitro.cli.train import recorded_changes
 from dqnitro.envs import make_envs
 from dqnitro.errors import CheckpointError, ConfigError, PlayerDied
 from dqnitro.run import make_run
-from dqnitro.run.cluster import cpus_each
+from dqnitro.run.cluster import cpus_each, crew
 from dqnitro.run.cluster.chunk import Chunk, Recorder, from_arrays, joined, steps_of, to_arrays
 from dqnitro.run.cluster.player import first_rng, played_config
 from dqnitro.session import resume, train
 from support import fakes, fakes_envs
-from support.cluster_reference import CORRIDOR, inline_with_the_same_ages, same
+from support.cluster_reference import CORRIDOR, inline_by_the_log, inline_with_the_same_ages, log_of, same
 from support.fakes_hosts import LocalHosts, in_this_process
 
 fakes_envs.register()
@@ -116,12 +117,112 @@ def test_other_players_go_on_with_all_games_and_a_log_says_from_where(name, step
     config, run = VARIANTS[name], tmp_path / "r"
     before = train(config.replace(max_steps=steps), run).agent.envs
     result = resume(run, max_steps=config.max_steps, players=players)
-    same(result.agent, inline_with_the_same_ages(config, {before.permitted: players}))
-    assert f"--players {config.players}: the environments are shared out again to {players}" in capsys.readouterr().err
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    told = [(x["steps"] >= steps, x["players"]) for x in lines if x["event"] == "players"]
-    assert told == [(True, players)]
+    same(result.agent, inline_with_the_same_ages(config, [(before.permitted, players)]))
+    said = f"{players} player{'s' * (players > 1)} instead of {config.players} from chunk {before.permitted} on: the"
+    assert said in capsys.readouterr().err
+    told = [(x["steps"] >= steps, x["chunk"], x["players"]) for x in log_of(run)]
+    assert told == [(False, 0, config.players), (True, before.permitted, players)]
     assert len(hosts[1].players) == players
+
+
+ELASTIC = {
+    "no slack": CORRIDOR.replace(players=1, most_players=4),
+    "slack 2": CORRIDOR.replace(players=1, most_players=4, slack_steps=24),
+    "pixels": CATCH.replace(players=1, most_players=4, slack_steps=12, max_steps=168),
+}
+
+
+@pytest.fixture
+def nodes(hosts, monkeypatch):
+    """Room for two players, then for four, then for three, then for one, by how often players were told to play."""
+    monkeypatch.setattr(crew, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(LocalHosts, "rooms", {0: 2, 6: 4, 20: 3, 26: 1})
+    return hosts
+
+
+def numbers(run):
+    return [x["players"] for x in log_of(run)]
+
+
+@pytest.mark.parametrize("name", ELASTIC)
+def test_players_join_and_leave_with_the_nodes_and_the_log_says_when(name, nodes, tmp_path, capsys):
+    config, run = ELASTIC[name], tmp_path / "r"
+    same(train(config, run).agent, inline_by_the_log(config, run))
+    assert numbers(run) == [2, 4, 2, 1], "three cannot share four environments"
+    said = capsys.readouterr().err
+    chunks, steps = ([x[what] for x in log_of(run)] for what in ("chunk", "steps"))
+    assert chunks == sorted(set(chunks)) and steps == sorted(set(steps))
+    assert f"4 players instead of 2 from chunk {chunks[1]} on: the env" in said
+    assert not any(nodes[0].players.values())
+
+
+def test_a_run_whose_players_changed_is_repeated_by_its_log_wherever_it_is(nodes, tmp_path, monkeypatch):
+    config, runs = ELASTIC["slack 2"], [tmp_path / x for x in "abc"]
+    first = train(config, runs[0]).agent
+    monkeypatch.setattr(LocalHosts, "rooms", {0: 1, 30: 4})
+    again = config.replace(player_changes=recorded_changes(runs[0]))
+    same(train(again, runs[1]).agent, first)
+    for steps in (64, 100):
+        train(again.replace(max_steps=steps), runs[2]) if steps == 64 else resume(runs[2], max_steps=steps)
+    same(resume(runs[2], max_steps=config.max_steps).agent, first)
+    told = [[(x["chunk"], x["players"]) for x in log_of(run)] for run in runs]
+    assert told[0] == told[1] == told[2]
+
+
+@pytest.mark.parametrize("stop", [72, 76, 110])
+def test_a_run_whose_players_change_goes_on_after_a_stop_with_as_many_as_it_had(stop, nodes, tmp_path):
+    config, run = ELASTIC["slack 2"], tmp_path / "r"
+    before = train(config.replace(max_steps=stop), run).agent.envs.players
+    LocalHosts.rooms = {0: 1 if before > 1 else 4}
+    same(resume(run, max_steps=config.max_steps).agent, inline_by_the_log(config, run))
+    assert numbers(run)[-1] != before and numbers(run).count(before) <= 2
+
+
+def test_changes_after_the_last_checkpoint_are_made_again_or_new_ones_are_recorded(nodes, tmp_path):
+    config, (a, b, c) = ELASTIC["slack 2"], [tmp_path / x for x in "abc"]
+    train(config.replace(max_steps=40), a)
+    for copy in (b, c):
+        shutil.copytree(a, copy)
+    LocalHosts.rooms = {0: 2, 8: 4, 26: 1}
+    whole = resume(a, max_steps=config.max_steps).agent
+    assert numbers(a)[-2:] == [4, 1]
+    for lost in (b, c):  # what the run wrote until it was lost, behind its checkpoint
+        shutil.copy(a / "metrics.jsonl", lost / "metrics.jsonl")
+    LocalHosts.rooms = {0: 1}
+    same(resume(b, max_steps=config.max_steps).agent, whole)
+    assert [(x["chunk"], x["players"]) for x in log_of(b)] == [(x["chunk"], x["players"]) for x in log_of(a)]
+    same(resume(c, max_steps=config.max_steps, players=4, most_players=0).agent, inline_by_the_log(config, c))
+    assert numbers(c)[-1] == 4 and numbers(c).count(1) == 0
+
+
+def test_two_changes_at_one_border_are_two_in_the_log(hosts, tmp_path):
+    run, config = tmp_path / "r", VARIANTS["slack 2"]
+    train(config.replace(max_steps=74), run)
+    for players, steps in ((4, 75), (1, config.max_steps)):
+        resume(run, players=players, max_steps=steps)
+    (_, _), (first, _), (second, _) = told = [(x["chunk"], x["players"]) for x in log_of(run)]
+    assert first == second and [n for _, n in told] == [2, 4, 1]
+    whole = inline_by_the_log(config, run)
+    same(train(config.replace(player_changes=recorded_changes(run))).agent, whole)
+
+
+def test_players_that_are_lost_while_the_environments_are_shared_out_again_change_nothing(nodes, tmp_path, monkeypatch):
+    config, run, real = ELASTIC["pixels"], tmp_path / "r", LocalHosts.again
+
+    def again(self, players, orders):
+        handles = real(self, players, orders)
+        self.kill(handles[-1])
+        return handles
+
+    monkeypatch.setattr(LocalHosts, "again", again)
+    same(train(config, run).agent, inline_by_the_log(config, run))
+    assert numbers(run) == [2, 4, 2, 1] and nodes[0].started == 2 + 4 + 2 + 1 + 3
+
+
+def test_too_little_room_for_a_moment_changes_nothing(hosts, monkeypatch, tmp_path):
+    monkeypatch.setattr(LocalHosts, "rooms", {0: 4, 10: 1, 20: 4})
+    train(ELASTIC["slack 2"], tmp_path / "r")
+    assert numbers(tmp_path / "r") == [4]
 
 
 def test_what_lost_players_owe_is_not_shared_out(hosts, tmp_path, monkeypatch):
@@ -221,6 +322,29 @@ def test_joined_steps_are_those_of_all_environments_together():
 BAD = {
     "3 players": ({"players": 3}, "4 environments cannot be divided among 3 players; hint: n_envs 6 can"),
     "inline": ({"runner": "inline"}, "players 2 needs runner cluster, got inline"),
+    "an empty range": (
+        {"players": 4, "most_players": 2},
+        "players 4 to most_players 2 is an empty range; hint: --players 2..4",
+    ),
+    "a range that does not divide": (
+        {"players": 5, "most_players": 6, "n_envs": 8},
+        "8 environments cannot be divided among 5 to 6 players; hint: n_envs 12 can",
+    ),
+    "a range for one process": (
+        {"players": 1, "most_players": 4, "runner": "inline"},
+        "most_players 4 needs runner cluster, got inline; hint: leave most_players at 0",
+    ),
+    "changes for one process": (
+        {"players": 1, "player_changes": "0:2", "runner": "inline"},
+        "player_changes '0:2' needs runner cluster, got inline",
+    ),
+    "changes of nothing": ({"player_changes": "2"}, "player_changes must be CHUNK:PLAYERS,... in the order of chunks"),
+    "changes in disorder": ({"player_changes": "0:2,9:4,3:2"}, "in the order of chunks, got '0:2,9:4,3:2'"),
+    "changes that do not divide": (
+        {"player_changes": "0:2,9:3"},
+        "4 environments cannot be divided among the 3 players from chunk 9 on",
+    ),
+    "changes to nobody": ({"player_changes": "0:0"}, "cannot be divided among the 0 players from chunk 0 on"),
     "act_device": ({"act_device": "cpu"}, "act_device cpu is for runner inline, got cluster"),
 }
 

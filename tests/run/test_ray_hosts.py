@@ -24,7 +24,7 @@ class FakeActor:
     """A process on a node; one that is silent never answers, one that is dead answers with an error."""
 
     def __init__(self, ray, node, number):
-        self.ray, self.node, self.number, self.silent, self.dead = ray, node, number, False, False
+        self.ray, self.node, self.number, self.silent, self.dead = ray, node, number, ray.silent, False
         self.calls = []
 
     def __getattr__(self, name):
@@ -50,6 +50,7 @@ class FakeRay:
     def __init__(self, nodes):
         self.exceptions, self.actors, self.killed = self, [], []
         self.all = dict(nodes)
+        self.why_not, self.silent = {}, False
         self.place_on = list(nodes)  # where actors without a wish go, in turn
 
     def nodes(self):
@@ -81,7 +82,7 @@ class FakeRay:
             raise self.RayError
         if answer.actor.silent:
             raise self.GetTimeoutError
-        return Where(answer.actor.node, answer.actor.number)
+        return Where(answer.actor.node, answer.actor.number, self.why_not.get(answer.actor.node, ""))
 
     def kill(self, actor):
         self.killed.append(actor.number)
@@ -104,7 +105,7 @@ def order(player):
 
 def test_a_lost_player_moves_into_the_spare_process_and_another_one_starts():
     hosts, ray, seats = crew_of({A: 1, B: 1, C: 1}, 2)
-    assert ray.actors[2].node == C and ("warm", order(0)) in ray.actors[2].calls
+    assert ray.actors[2].node == C and ray.actors[2].calls[-1][:2] == ("warm", order(0))
     new = hosts.start(order(0), seats[0])
     assert new.host.actor is ray.actors[2] and new.host.players == {0}
     hosts.end(seats[0])
@@ -185,6 +186,58 @@ def test_players_move_to_a_node_that_joins_and_then_stay():
                 hosts.leave(seat)
                 break
     assert moves == 2 and sorted(s.host.node for s in seats) == [A, B, B]
+
+
+def look(hosts):
+    hosts._looked = 0.0
+    hosts.prepare(order(0))
+
+
+def test_players_that_are_to_join_get_processes_where_no_player_is_and_those_before_stay():
+    hosts, ray, seats = crew_of({A: 1}, 1)
+    assert hosts.room() == 1
+    ray.all |= {B: 2, C: 0}
+    look(hosts)
+    assert hosts.room() == 3 and hosts.grow(2, order(0))
+    mine, before = ray.actors[-2:], len(ray.actors)
+    assert [a.node for a in mine] == [B, B] and hosts.grow(2, order(0)) and len(ray.actors) == before
+    assert hosts.better(seats[0], order(0)) is None, "its node is as full as the other will be"
+    after = hosts.again(seats, [order(i) for i in range(3)])
+    assert [s.host.actor for s in after] == [ray.actors[0], *mine]
+    assert ("leave", 0) in ray.actors[0].calls and [s.player for s in after] == [0, 1, 2]
+
+
+def test_players_that_leave_give_the_fullest_nodes_up_and_those_that_have_to_share_do():
+    hosts, ray, seats = crew_of({A: 1, B: 1}, 4)
+    two = hosts.again(seats, [order(0), order(1)])
+    assert sorted(s.host.node for s in two) == [A, B] and len(ray.killed) == 2
+    three = hosts.again(two, [order(i) for i in range(3)])
+    assert hosts.sharing(three[0]) == hosts.sharing(three[2]) == 2 and hosts.sharing(three[1]) == 1
+
+
+def test_processes_for_players_that_are_not_wanted_any_more_end_and_lost_ones_start_elsewhere():
+    hosts, ray, _ = crew_of({A: 1, B: 2, C: 1}, 1)
+    assert hosts.grow(3, order(0))
+    mine = ray.actors[-3:]
+    hosts.grow(1, order(0))
+    assert ray.killed == [a.number for a in mine[1:]]
+    hosts.grow(0, order(0))
+    ray.silent = True
+    hosts.grow(1, order(0))
+    lost = ray.actors[-1]
+    lost.dead, ray.silent = True, False
+    assert hosts.grow(1, order(0)) and lost.number in ray.killed and ray.actors[-1].node != lost.node
+
+
+def test_a_node_that_joins_and_cannot_play_gets_no_players(capsys):
+    hosts, ray, _ = crew_of({A: 1}, 1)
+    ray.all[B], ray.why_not = 4, {B: "no ROM"}
+    look(hosts)
+    assert hosts.room() == 5
+    for _ in range(3):
+        hosts.grow(1, order(0))
+        look(hosts)
+    assert hosts.room() == 1 and capsys.readouterr().err.count("joined, but gets no players: no ROM") == 1
 
 
 def test_answers_that_are_errors():

@@ -1,5 +1,8 @@
 """What the runner `cluster` is compared with: the inline loop with the same ages of weights and epsilon."""
 
+import json
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
@@ -18,10 +21,23 @@ CORRIDOR = Config(
 )  # fmt: skip
 
 
-def inline_with_the_same_ages(config: Config, shared_out: dict[int, int] | None = None):
+def log_of(run):
+    """What metrics.jsonl says about players."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [x for x in lines if x["event"] == "players"]
+
+
+def inline_by_the_log(config: Config, run):
+    """The reference implementation, with as many players as the log of a run says, when it says so."""
+    (chunk, players), *changes = [(x["chunk"], x["players"]) for x in log_of(run)]
+    assert chunk == 0
+    return inline_with_the_same_ages(config.replace(players=players, most_players=0, player_changes=""), changes)
+
+
+def inline_with_the_same_ages(config: Config, changes: Sequence[tuple[int, int]] = ()):
     """The reference implementation: one process, one loop, and weights and epsilon of `slack` chunks ago.
 
-    `shared_out`: from these chunks on, so many players.
+    `changes`: from these chunks on, so many players.
     """
     a = make_agent(config.replace(runner="inline", players=1, slack_steps=0))
     online, generators = list(a.learner.online.parameters()), []
@@ -31,7 +47,7 @@ def inline_with_the_same_ages(config: Config, shared_out: dict[int, int] | None 
     kept, slack, m, tick = [], slack_chunks(config), envs_each(config), 0
     while a.clock.steps < config.max_steps:
         if tick % config.chunk_vector_steps == 0:
-            if players := (shared_out or {}).get(tick // config.chunk_vector_steps):
+            for players in [n for chunk, n in changes if chunk == tick // config.chunk_vector_steps]:
                 words = new_rngs([pack_rng(rng) for rng in generators], players)
                 generators, m = [np.random.Generator(np.random.PCG64()) for _ in words], config.n_envs // players
                 for rng, w in zip(generators, words, strict=True):

@@ -3,6 +3,8 @@
 What only a cluster can show (processes, nodes, SIGSTOP) is tested with a real one in tests/cluster/.
 """
 
+from typing import ClassVar
+
 from dqnitro.run import cluster
 from dqnitro.run.cluster.hosts import Late, Lost
 from dqnitro.run.cluster.player import Player
@@ -27,6 +29,7 @@ class LocalHosts:
     """Every call is made when its answer is asked for, in the order of the calls. `kill` loses a player on purpose."""
 
     lose_from = 1 << 60  # from this call of `play` on, every player is lost
+    rooms: ClassVar = {0: 1 << 60}  # how many players have a CPU each, from which call of `play` on
 
     def __init__(self) -> None:
         self.players = {}  # handle: player; None once it is lost
@@ -36,6 +39,7 @@ class LocalHosts:
         self.lose_at = {}  # True: the player is lost
         self.late_at = {}  # how often it is asked in vain; 1: it is only slow, many: it hangs
         self.move_at = {}  # True: after this call there is a better place
+        self.grown = []  # what `grow` was asked for
 
     def start(self, order, instead=None):
         handle = f"{order.player}, attempt {self.started}"
@@ -89,6 +93,18 @@ class LocalHosts:
             return None
         del self.move_at[due[0]]
         return self.start(order)
+
+    def room(self):
+        return self.rooms[max(call for call in self.rooms if call <= self.calls)]
+
+    def grow(self, players, order):
+        self.grown.append(players)
+        return players == 0 or self.grown[-2:] == [players, players]  # up when asked a second time
+
+    def again(self, players, orders):
+        for handle in players:
+            self.leave(handle)
+        return [self.start(order) for order in orders]
 
     def kill(self, handle):
         self.players[handle].close()

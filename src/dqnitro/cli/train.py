@@ -38,7 +38,7 @@ Examples
   dqnitro train pong --json-lines --log-every 5 | ...  for machines: a JSON object every 5 s
   dqnitro train pong --gpus 8                          one learner on 8 GPUs (several machines: torchrun)
   dqnitro train pong --seeds 32 --on auto              the seeds over the Ray cluster of this machine
-  dqnitro train pong --runner cluster --players 8 --on auto   one run, played on all nodes
+  dqnitro train pong --runner cluster --players 2..8 --on auto   one run, played on all nodes
 
 Exit codes: 0 done, 2 bad input, 3 loss diverged, 4 the player process died, 5 your code failed, 6 a rank was lost,
 7 ranks differ, 129 SIGHUP, 130 Ctrl-C, 143 SIGTERM. All but 2, 6 and 7 save first; after these, and where a network,
@@ -70,7 +70,7 @@ def make_parser() -> Parser:
         "--at-once",
         type=count(),
         metavar="N",
-        help="with --seeds: how many run in parallel (default: as many as cores and memory allow)",
+        help="with --seeds: how many run in parallel (default: as many as fit)",
     )
     p.add_argument(
         "--on",
@@ -79,10 +79,14 @@ def make_parser() -> Parser:
         "auto, or ray://HOST:PORT",
     )
     p.add_argument(
+        "--players-log", metavar="RUN",
+        help="with --runner cluster: players change when RUN's did",
+    )  # fmt: skip
+    p.add_argument(
         "--restarts",
         type=count(0, 1000),
         metavar="N",
-        help="with --gpus: when a rank is lost, go on from the last checkpoint, up to N times (default: 0)",
+        help="with --gpus: how often to go on after a rank was lost (default: 0)",
     )
     p.add_argument("--no-video", action="store_true", help="do not record a video of a game at the end")
     p.add_argument(
@@ -112,6 +116,10 @@ def main(argv: list[str]) -> int:
     args.run_dir, args.resume = (text and plain_path(text) for text in (args.run_dir, args.resume))
     if args.resume:
         check_resume(args)
+    if args.players_log is not None:
+        if args.player_changes:
+            raise ConfigError("--players-log and --player-changes say the same thing", "leave one of them out")
+        args.player_changes = recorded_changes(pathlib.Path(args.players_log))
     args.recipe = args.recipe or "auto"
     if (code := _as_ranks(args, argv)) is not None:
         return code
@@ -146,6 +154,19 @@ def main(argv: list[str]) -> int:
     else:
         print(_summary(facts, page))
     return result.exit_code
+
+
+def recorded_changes(path: pathlib.Path) -> str:
+    """The setting `player_changes` with which a run has its players when this one had them."""
+    from dqnitro.store.read_run import player_changes
+
+    changes = player_changes(path / "metrics.jsonl" if path.is_dir() else path)
+    if not changes or changes[0][0] != 0:
+        raise ConfigError(
+            f"--players-log {path}: no record of players from the beginning of a run on",
+            "it is the folder of a run with --runner cluster, or its metrics.jsonl",
+        )
+    return ",".join(f"{chunk}:{players}" for chunk, players in changes)
 
 
 def _as_ranks(args: argparse.Namespace, argv: list[str]) -> int | None:

@@ -71,6 +71,17 @@ class HereHosts:
     def better(self, player: Player, order: Order) -> Any:
         return None
 
+    def room(self) -> int:
+        return 1
+
+    def grow(self, players: int, order: Order) -> bool:
+        return True
+
+    def again(self, players: Sequence[Player], orders: Sequence[Order]) -> list[Any]:
+        for player in players:
+            player.close()
+        return [Player(order) for order in orders]
+
     def leave(self, player: Player) -> None:
         player.close()
 

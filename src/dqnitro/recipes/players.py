@@ -32,5 +32,6 @@ def lost_to_ray(config: Config, chunk: int, learns_on_cpu: bool) -> float:
     """The share of a step's CPU time, of players and learner, that Ray is expected to take."""
     size = "small" if config.network in ("small", "board") else "nature"
     learn_s = UPDATE_S[size] / config.steps_per_update if learns_on_cpu else 0.0
-    ray_s = CHUNK_S / (chunk * config.n_envs / config.players) + STEP_BYTE_S * config.screen_size**2
+    players = max(config.players, config.most_players)
+    ray_s = CHUNK_S / (chunk * config.n_envs / players) + STEP_BYTE_S * config.screen_size**2
     return ray_s / (ray_s + STEP_S[size] + learn_s)

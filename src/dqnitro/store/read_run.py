@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -195,6 +196,19 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     if row["event"] in EVENTS and (number(row.get("wall_s")) is None or number(row.get("steps")) is None):
         return None
     return row
+
+
+def player_changes(path: pathlib.Path, begin: int = 0) -> list[tuple[int, int]]:
+    """Chunks, and how many players there were from each on, as a metrics.jsonl records them behind so many bytes."""
+    found: list[tuple[int, int]] = []
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        file.seek(begin)
+        for line in file:
+            row = _parse(line) if b'"event": "players"' in line else None
+            chunk, players = (row.get(name) for name in ("chunk", "players")) if row else (None, None)
+            if type(chunk) is int and type(players) is int:
+                found.append((chunk, players))
+    return found
 
 
 def _read_head(path: pathlib.Path) -> dict[str, Any]:

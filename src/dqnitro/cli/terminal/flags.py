@@ -124,6 +124,18 @@ class _HelpAll(argparse.Action):
         raise SystemExit(0)
 
 
+class _SetPlayers(argparse.Action):
+    """--players 4 keeps that number, --players 2..8 lets it change: what a resumed run did about it counts no more."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: Any = None
+    ) -> None:
+        namespace.players, most = values
+        for name, value in (("most_players", most), ("player_changes", "")):
+            if getattr(namespace, name, None) is None:
+                setattr(namespace, name, value)
+
+
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
         super().__init__(prog, max_help_position=30, width=100)
@@ -148,6 +160,20 @@ class Number:
         if what := Range(self.low, self.high).wrong(value):
             raise argparse.ArgumentTypeError(what)
         return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Players(Number):
+    """4: so many, as (4, 0); 2..8: the fewest and the most."""
+
+    def __call__(self, text: str) -> tuple[int, int]:
+        first, dots, last = text.partition("..")
+        least, most = whole(first), whole(last) if dots else 0
+        if least is None or most is None:
+            raise argparse.ArgumentTypeError(f"expected a whole number, or two such as 2..8, got {shown(text)}")
+        if dots and most < max(1, least):
+            raise argparse.ArgumentTypeError(f"must name the fewest first, got {shown(text)}; hint: --players 2..8")
+        return least, most
 
 
 def count(low: int = 1, high: int = 10**9) -> Number:
@@ -189,6 +215,8 @@ def _add_flag(group: argparse._ActionsContainer, name: str) -> None:
     kw: dict[str, Any] = {"dest": name, "default": None, "help": text}
     if isinstance(default, bool):
         kw["action"] = argparse.BooleanOptionalAction
+    elif name == "players":
+        kw |= {"type": Players(True), "action": _SetPlayers, "metavar": "N|N..M"}
     elif isinstance(default, int | float):
         kw |= {"type": Number(isinstance(default, int)), "metavar": "N" if isinstance(default, int) else "X"}
     else:

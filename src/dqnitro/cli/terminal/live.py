@@ -55,13 +55,14 @@ def time_text(s: Snapshot, config: Config, estimate: Estimate | None) -> str:
 
 def lines(s: Snapshot, config: Config, title: str, estimate: Estimate | None = None) -> list[str]:
     """The block without colour: a test reads what a user sees."""
+    players = "" if s.players is None else f"   {s.players} player{'s' * (s.players > 1)}"
     loss = "–" if s.loss is None else f"{s.loss:.4f}"
     filling = s.steps < config.first_fill_steps
     phase = f"filling the replay ({s.steps:,} of {config.first_fill_steps:,} steps)" if filling else f"loss {loss}"
     out = [
         f"{title}   {time_text(s, config, estimate)}",
         f"  score   {score_text(s, config.stop_at_score)}",
-        f"  speed   {speed_text(s.steps_per_s, s.frames_per_s)}   {s.updates_per_s:,.1f} updates/s",
+        f"  speed   {speed_text(s.steps_per_s, s.frames_per_s)}   {s.updates_per_s:,.1f} updates/s{players}",
         f"  so far  {s.steps:,} steps   {s.updates:,} updates   epsilon {s.epsilon:.3f}   {phase}",
     ]
     shown = {k: v for k, v in s.share.items() if v >= 0.005 or k == "loop"}
@@ -74,9 +75,10 @@ def lines(s: Snapshot, config: Config, title: str, estimate: Estimate | None = N
 def one_line(s: Snapshot, config: Config, title: str, estimate: Estimate | None = None) -> str:
     """The same for a log."""
     loss = "" if s.loss is None else f", loss {s.loss:.4f}"
+    players = "" if s.players is None else f", {s.players} player{'s' * (s.players > 1)}"
     return (
         f"{title}: {time_text(s, config, estimate)}; score {score_text(s, config.stop_at_score)}; "
-        f"{s.steps:,} steps, {s.steps_per_s:,.0f} steps/s, epsilon {s.epsilon:.3f}{loss}"
+        f"{s.steps:,} steps, {s.steps_per_s:,.0f} steps/s, epsilon {s.epsilon:.3f}{loss}{players}"
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dqnitro.agent import Tick
 from dqnitro.cluster.connect import Cluster, chosen_address, connect
 from dqnitro.cluster.nodes import alive, check_nodes, check_work, free_cpus
-from dqnitro.config import Config
+from dqnitro.config import Config, numbers_of_players
 from dqnitro.errors import ConfigError
 from dqnitro.requirements import cannot_play
 from dqnitro.run.cluster.actors import RayHosts
@@ -26,12 +26,15 @@ FREED_S = 15.0  # for CPUs to become free
 
 
 def ray_hosts(config: Config) -> Hosts:
-    """The cluster that `--on` named, or one on this machine; its CPUs divided among the players, one each at most."""
+    """The cluster that `--on` named, or one on this machine; its CPUs divided among the players, one each at most.
+
+    Where the number of players may change, it is the smallest that has to find room.
+    """
     cluster = connect(chosen_address())
     try:
-        nodes = alive(cluster)
-        cpus_each([n.cpus for n in nodes], config.players)
-        each = free_cpus_each(cluster, config.players)
+        nodes, fewest = alive(cluster), numbers_of_players(config)[0]
+        cpus_each([n.cpus for n in nodes], fewest)
+        each = free_cpus_each(cluster, fewest)
         players = [n for n in nodes if n.cpus]
         check_nodes(cluster, players)
         check_work(cluster, players, cannot_play, config)

@@ -4,20 +4,25 @@ A new process needs five seconds of a core until it can play, most of them for i
 into a process that is there already: the spare one, or that of another player, which then plays for both in turn. When
 the next spare process is ready, players that share one, or crowd a node, move there. The same happens when a node
 joins. Where a player lives changes nothing in what it plays.
+
+How many players there may be is told here too: as many as have a CPU each that nobody else uses.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dqnitro.cluster.connect import Cluster
-from dqnitro.cluster.nodes import Node, alive
+from dqnitro.cluster.nodes import Node, alive, free_cpus, versions
 from dqnitro.common.signals import end_with_parent
 from dqnitro.errors import UserError
 from dqnitro.run.cluster.hosts import Late, Lost
@@ -35,6 +40,7 @@ class Where(NamedTuple):
 
     node: str
     pid: int
+    why_not: str = ""  # players cannot play there
 
 
 class PlayerHost:
@@ -52,10 +58,16 @@ class PlayerHost:
 
         return Where(ray.get_runtime_context().get_node_id(), os.getpid())
 
-    def warm(self, order: Order) -> Where:
-        """Import and compile what this order takes, and forget it again."""
-        with contextlib.suppress(UserError):  # the player itself will say it
+    def warm(self, order: Order, theirs: dict[str, str]) -> Where:
+        """Import and compile what this order takes, and forget it again; the learner has these versions."""
+        here = versions()
+        for name, version in theirs.items():
+            if here.get(name) != version:
+                return self.ping()._replace(why_not=f"it has {name} {here.get(name)}, the learner {version}")
+        try:
             Player(order).close()
+        except UserError as e:
+            return self.ping()._replace(why_not=str(e))
         return self.ping()
 
     def take(self, order: Order) -> Any:
@@ -81,6 +93,9 @@ class Host:
 
     actor: Any
     ready: Any  # an answer with `Where`
+    cpus: float  # that Ray keeps for it
+    meant: str = ""  # the node where it was to start
+    began: float = field(default_factory=time.monotonic)
     node: str = ""
     pid: int = 0
     players: set[int] = field(default_factory=set)
@@ -103,6 +118,10 @@ class RayHosts:
         self._cpus = cpus_each
         self._hosts: list[Host] = []
         self._spare: Host | None = None
+        self._coming: list[Host] = []  # for players that are to join
+        self._rooms: dict[str, int] = {}  # how many of our players would have a CPU of a node each
+        self._unfit: set[str] = set()  # nodes that joined and cannot play
+        self._versions = versions()
         self._nodes: list[Node] = []
         self._looked = 0.0
         self._lost_at: dict[str, float] = {}  # when each node last lost a player
@@ -116,8 +135,7 @@ class RayHosts:
         return self._seat(self._survivor(instead.host), order)
 
     def _seat(self, host: Host, order: Order) -> Seat:
-        if host is self._spare:
-            self._spare = None
+        self._take(host)
         host.players.add(order.player)
         return Seat(host, order.player, host.actor.take.remote(order))
 
@@ -129,7 +147,7 @@ class RayHosts:
 
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
         actor = self._kind.options(**options).remote()
-        host = Host(actor, actor.ping.remote())
+        host = Host(actor, actor.ping.remote(), cpus, node or "")
         self._hosts.append(host)
         return host
 
@@ -170,8 +188,20 @@ class RayHosts:
     def _is_up(self, host: Host) -> bool:
         """Has it started? Then its node is known."""
         if not host.node and self.has(host.ready):
-            host.node, host.pid = self._value(host.ready) or ("", 0)
+            where = self._value(host.ready) or Where("", 0)
+            if where.why_not:
+                self._refuse(host, where)
+            else:
+                host.node, host.pid = where.node, where.pid
         return bool(host.node)
+
+    def _refuse(self, host: Host, where: Where) -> None:
+        """A node that joined while the run went on cannot play."""
+        if where.node not in self._unfit:
+            name = next((n.name for n in alive(self._cluster) if n.id == where.node), where.node)
+            sys.stderr.write(f"dqnitro: node {name} joined, but gets no players: {where.why_not}\n")
+        self._unfit.add(where.node)
+        self._kill(host)
 
     def _value(self, answer: Any) -> Any:
         """Of an answer that is there; None if it is an error."""
@@ -189,12 +219,83 @@ class RayHosts:
     # -- room
 
     def _look(self) -> None:
-        self._nodes, self._looked = [n for n in alive(self._cluster) if n.cpus], time.monotonic()
+        for host in list(self._hosts):
+            self._is_up(host)
+        nodes = [n for n in alive(self._cluster) if n.cpus and n.id not in self._unfit]
+        self._nodes, self._looked = nodes, time.monotonic()
+        if any(not h.node and time.monotonic() - h.began < BIRTH_S for h in self._coming):
+            # Whether Ray keeps CPUs for these already cannot be told.
+            self._rooms = {n.id: self._rooms[n.id] for n in nodes if n.id in self._rooms}
+            return
+        free = free_cpus(self._cluster, nodes)
+        self._rooms = {n.id: int(min(n.cpus, f + self._kept(n.id))) for n, f in zip(nodes, free, strict=True)}
+
+    def _kept(self, node: str) -> float:
+        return sum(h.cpus for h in self._hosts if h.node == node)
+
+    def room(self) -> int:
+        if not self._looked:
+            self._look()
+        return sum(self._rooms.values())
+
+    def grow(self, players: int, order: Order) -> bool:
+        for host in self._coming[players:]:
+            self._kill(host)
+        for host in list(self._coming):
+            if not self._is_up(host) and self.has(host.ready):
+                self._lost_at[host.meant] = time.monotonic()
+                self._kill(host)
+        while len(self._coming) < players:
+            node = self._roomiest()
+            if node is None or self._is_suspect(node):
+                return False
+            host = self._new(1.0, node)
+            self._warm(host, order)
+            self._coming.append(host)
+        return all(self._is_up(h) for h in self._coming)
+
+    def _warm(self, host: Host, order: Order) -> None:
+        host.ready = host.actor.warm.remote(order, self._versions)
+
+    def _roomiest(self) -> str | None:
+        """The node with most CPUs that no player has, and none is to have."""
+        taken = self._players_on()
+        return max(self._rooms, key=lambda n: (not self._is_suspect(n), self._rooms[n] - taken[n]), default=None)
+
+    def again(self, players: Sequence[Seat], orders: Sequence[Order]) -> list[Seat]:
+        hosts = list(dict.fromkeys(seat.host for seat in players))
+        for _ in range(min(len(orders), self.room()) - len(hosts) - len(self._coming)):
+            self._coming.append(self._new(1.0, self._roomiest()))
+        if self._coming:
+            self._ray.wait([h.ready for h in self._coming], num_returns=len(self._coming), timeout=BIRTH_S)
+        for host in hosts:
+            for player in host.players:
+                host.actor.leave.remote(player)
+            host.players.clear()
+        hosts = [*self._spread(hosts), *(h for h in self._coming if self._is_up(h))]
+        for host in [h for h in self._coming if not h.node]:
+            self._kill(host)
+        for host in hosts[len(orders) :]:
+            self._dismiss(host)
+        return [self._seat(hosts[i % len(hosts)], order) for i, order in enumerate(orders)]
+
+    def _spread(self, hosts: Sequence[Host]) -> list[Host]:
+        """First those that leave most room to each other."""
+        cpus, before, crowd = {n.id: n.cpus for n in self._nodes}, Counter[str](), dict[int, float]()
+        for host in hosts:
+            before[host.node] += 1
+            crowd[id(host)] = before[host.node] / cpus.get(host.node, 1e-9)
+        return sorted(hosts, key=lambda h: (self._is_suspect(h.node), crowd[id(h)]))
 
     def _load(self, node: str, more: int = 0) -> float:
-        """Players per CPU of a node, with so many more."""
+        """Players per CPU of a node, those that are to join included, with so many more."""
         cpus = next((n.cpus for n in self._nodes if n.id == node), 0.0)
-        return (sum(len(h.players) for h in self._hosts if h.node == node) + more) / (cpus or 1e-9)
+        return (self._players_on()[node] + more) / (cpus or 1e-9)
+
+    def _players_on(self) -> Counter[str]:
+        found = Counter(h.node or h.meant for h in self._coming)
+        found.update(h.node for h in self._hosts for _ in h.players)
+        return found
 
     def _emptiest(self) -> str | None:
         nodes = [n.id for n in self._nodes]
@@ -204,14 +305,13 @@ class RayHosts:
         if time.monotonic() - self._looked < LOOK_S:
             return
         self._look()
-        for host in self._hosts:
-            self._is_up(host)
-        if self._spare is not None and self.has(self._spare.ready) and not self._is_up(self._spare):
-            self._kill(self._spare)  # it died before it was needed
+        spare = self._spare
+        if spare is not None and self.has(spare.ready) and not self._is_up(spare):
+            self._kill(spare)  # it died before it was needed
         self._call_to_a_better_node()
         if self._spare is None:
             self._spare = self._new(0, self._emptiest())
-            self._spare.ready = self._spare.actor.warm.remote(order)
+            self._warm(self._spare, order)
 
     def _call_to_a_better_node(self) -> None:
         """The spare process starts again elsewhere if a player there would have more room than where it is now."""
@@ -273,13 +373,23 @@ class RayHosts:
     def leave(self, player: Seat) -> None:
         host = player.host
         host.players.discard(player.player)
-        if host.players:
-            host.actor.leave.remote(player.player)
-        elif self._spare is None and self._is_up(host):
-            host.actor.leave.remote(player.player)
+        host.actor.leave.remote(player.player)
+        if not host.players:
+            self._dismiss(host)
+
+    def _dismiss(self, host: Host) -> None:
+        """It has no players any more."""
+        self._take(host)
+        if self._spare is None and self._is_up(host):
             self._spare = host
         else:
             self._kill(host)
+
+    def _take(self, host: Host) -> None:
+        """It is kept for nothing else any more."""
+        self._coming = [h for h in self._coming if h is not host]
+        if host is self._spare:
+            self._spare = None
 
     def end(self, player: Seat) -> None:
         self._suspect(player.host)
@@ -288,8 +398,7 @@ class RayHosts:
 
     def _kill(self, host: Host) -> None:
         self._hosts = [h for h in self._hosts if h is not host]
-        if host is self._spare:
-            self._spare = None
+        self._take(host)
         with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
             self._ray.kill(host.actor)
 

@@ -5,6 +5,9 @@ the weights and the epsilon of that moment. So the age of the weights is the sam
 which player, node or network happened to be faster. The learner keeps of each player the last known state of its
 environments and the actions since: with these, a player that is lost is rebuilt elsewhere, and plays what it had not
 finished with the weights that it was given for it.
+
+How many players there are may change at the border of a chunk (`layout.py`): by the CPUs that are free, which is up to
+the nodes and therefore recorded, or as it was recorded.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dqnitro.config import Config
+from dqnitro.config import Config, changes_of_players, numbers_of_players
 from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.errors import PlayerDied, UserError
 from dqnitro.learn.learner import Learner
 from dqnitro.run.cluster.chunk import Chunk, checksums, from_arrays, joined, steps_of, to_arrays
 from dqnitro.run.cluster.hosts import Hosts, Late, Lost
-from dqnitro.run.cluster.layout import shared_out_again
+from dqnitro.run.cluster.layout import players_in, shared_out_again
 from dqnitro.run.cluster.player import Order, Permit, Position, envs_each, first_rng, joined_weights, parts_of
 from dqnitro.run.processes.spawn import own_pieces
 
@@ -35,6 +38,9 @@ REBIRTH_S = 20.0  # for one in the place of another, in a process that is up, to
 CHUNK_S, CHUNK_TIMES = 3.0, 10.0  # how long a chunk may take: seconds, or times the median ...
 RECENT = 64  # ... of so many chunks
 RESTARTS = 3  # more of one player without a chunk between them are not accidents
+# With too few CPUs. A node may be back soon, and Ray takes up to ten seconds to see that a stopped process is gone;
+# until then players share processes.
+PATIENCE_S = 30.0
 STATE_VECTOR_STEPS, STATE_S = 256, 2.0  # a replaced player plays at most about so much again
 
 
@@ -69,8 +75,8 @@ class Place:
     chunks: dict[int, Chunk] = field(default_factory=dict)  # that came back and were not taken
     losses: int = 0  # since the last chunk that came back
 
-    def position(self, n_envs: int) -> Position:
-        log = np.concatenate(self.log) if self.log else np.zeros((0, n_envs), np.int64)
+    def position(self) -> Position:
+        log = np.concatenate(self.log) if self.log else np.zeros((0, len(self.pending)), np.int64)
         return Position(self.games, log, self.rng, self.pending)
 
 
@@ -87,26 +93,42 @@ class Crew:
         self.replaced = self.moved = 0
         self.seconds = {"act": 0.0, "env": 0.0}  # of the players' own time, over the chunks taken
         self._took: deque[float] = deque(maxlen=RECENT)  # seconds of the last chunks
-        pieces, m = own_pieces(config), envs_each(config)
-        self._places = [
-            Place(Order(config, i, pieces), first_rng(config.seed, i), np.zeros(m, bool)) for i in range(config.players)
-        ]
+        self._pieces = own_pieces(config)
+        self._numbers = numbers_of_players(config)
+        self._recorded = deque(changes_of_players(config.player_changes))  # to be made whatever the nodes say
+        self._made = False  # a change since a chunk was last permitted
+        self._short_since: float | None = None
+        self.changes: deque[tuple[int, int]] = deque()  # chunks, and players from there on, that nobody has noted yet
+        self._places: list[Place] = []
+        self._before = 0  # chunks of the run before number 0
+        self._begin_counting()
         try:
+            self._places = self._unhired(self._first_number())
             for place in self._places:
                 place.handle = hosts.start(place.order)
             specs = [self._first(hosts.hello(place.handle)) for place in self._places]
         except BaseException:
             self.close()
             raise
-        self._spec_each: EnvSpec = specs[0]
         self.spec = dataclasses.replace(specs[0], n_envs=config.n_envs)
+        self.changes.append((0, self.players))
         self._obs = np.zeros(0)
-        self._begin_counting()
+
+    def _unhired(self, players: int) -> list[Place]:
+        config = self._config.replace(players=players, most_players=0, player_changes="")
+        m = envs_each(config)
+        return [
+            Place(Order(config, i, self._pieces), first_rng(config.seed, i), np.zeros(m, bool)) for i in range(players)
+        ]
+
+    @property
+    def players(self) -> int:
+        return len(self._places)
 
     @property
     def permitted(self) -> int:
-        """Chunks since the start or resume, those that may still be played included."""
-        return self._permitted
+        """Chunks since the beginning of the run, those that may still be played included."""
+        return self._before + self._permitted
 
     @property
     def orders(self) -> list[Order]:
@@ -136,6 +158,9 @@ class Crew:
         if self._weights is None or self._weights.version != learner.n_updates:
             arrays = [p.detach().cpu().numpy() for p in learner.online.parameters()]
             self._weights = self._handed_over(learner.n_updates, arrays)
+        self._hosts.prepare(self._places[0].order)
+        while (players := self._wanted()) != self.players:
+            self._change(players)
         self._share_out()
         every = max(1, min(STATE_VECTOR_STEPS // self._config.chunk_vector_steps, int(STATE_S / self._usual_s())))
         while self._permitted <= self._next + self._slack:
@@ -149,7 +174,7 @@ class Crew:
 
     def _allow(self, leave: Leave) -> None:
         self._leaves[self._permitted] = leave
-        self._permitted += 1
+        self._permitted, self._made = self._permitted + 1, False
         for place in self._places:
             if place.done < self._permitted:
                 place.answers.append(self._hosts.play(place.handle, leave.permit, leave.weights.held))
@@ -172,9 +197,9 @@ class Crew:
         return actions, step
 
     def _unpacked(self, obs: np.ndarray, begin: int) -> Iterator[tuple[np.ndarray, Step]]:
-        each = np.split(obs, len(self._places))
+        each, spec = np.split(obs, self.players), dataclasses.replace(self.spec, n_envs=len(obs) // self.players)
         sources = [
-            steps_of(place.chunks[self._next], self._spec_each, before, begin)
+            steps_of(place.chunks[self._next], spec, before, begin)
             for place, before in zip(self._places, each, strict=True)
         ]
         return (joined(list(parts)) for parts in zip(*sources, strict=True))
@@ -212,7 +237,6 @@ class Crew:
 
     def _share_out(self) -> None:
         """At the border of a chunk: a player that shares a process or crowds a node moves to a better place."""
-        self._hosts.prepare(self._places[0].order)
         for place in self._places:
             better = self._hosts.better(place.handle, place.order)
             if better is None:
@@ -254,7 +278,7 @@ class Crew:
                 if handle is not None:
                     self._hosts.end(handle)
                 continue
-            if isinstance(e, Late) and self._hosts.has(place.answers[0]):
+            if isinstance(e, Late) and place.answers and self._hosts.has(place.answers[0]):
                 place.losses -= 1  # only slow: it has answered before the other was ready
                 self._hosts.leave(handle)
                 return
@@ -280,10 +304,14 @@ class Crew:
             f"{e.trace}dqnitro: {name} was lost ({e}); starting it elsewhere ({place.losses} of {RESTARTS})\n"
         )
 
-    def _settle(self, place: Place, handle: Any, seconds: float) -> np.ndarray:
+    def _begun(self, places: Sequence[Place]) -> list[tuple[Place, Any]]:
+        """All of them play their games again at the same time; with the answers."""
+        return [(place, self._hosts.begin(place.handle, place.position())) for place in places]
+
+    def _settle(self, place: Place, handle: Any, seconds: float, begun: Any = None) -> np.ndarray:
         """Bring a new player to where the learner knows it to be; the games must come out the same."""
         self._hosts.get(self._hosts.hello(handle), seconds)
-        obs = self._hosts.get(self._hosts.begin(handle, place.position(envs_each(self._config))), seconds)
+        obs = self._hosts.get(self._hosts.begin(handle, place.position()) if begun is None else begun, seconds)
         if place.crc is not None and (checksums(obs) != place.crc).any():
             self._failed = True
             raise PlayerDied(
@@ -299,12 +327,79 @@ class Crew:
             sys.stderr.write(e.trace)
         return PlayerDied(message, e.trace)
 
+    # -- another number of players
+
+    def _first_number(self) -> int:
+        if self._config.player_changes:
+            return self._recorded.popleft()[1] if self._recorded[0][0] == 0 else self._numbers[0]
+        return self._fitting()
+
+    def _fitting(self) -> int:
+        """As many as have a CPU each, or the fewest that there may be, which share."""
+        if len(self._numbers) == 1:
+            return self._numbers[0]
+        room = self._hosts.room()
+        return max((k for k in self._numbers if k <= room), default=self._numbers[0])
+
+    def repeat(self, changes: Sequence[tuple[int, int]]) -> None:
+        """These changes were made before the run was lost: they are made again, and then the nodes decide."""
+        self._recorded = deque(changes)
+
+    def _wanted(self) -> int:
+        """How many players the next chunk is to have."""
+        while self._recorded and self._recorded[0][0] <= self.permitted:
+            players = self._recorded.popleft()[1]
+            if players != self.players:
+                return players
+        if self._recorded or self._config.player_changes or len(self._numbers) == 1:
+            return self.players
+        if self._made or not self.permitted:
+            return self.players  # the nodes decide once a border, and have done so for the first chunk
+        fitting = self._fitting()
+        if fitting < self.players:
+            self._short_since = self._short_since or time.monotonic()
+            return fitting if time.monotonic() - self._short_since >= PATIENCE_S else self.players
+        self._short_since = None
+        up = self._hosts.grow(fitting - self.players, self._places[0].order)
+        return fitting if up else self.players
+
+    def _change(self, players: int) -> None:
+        """At the border of a chunk: share the environments out to so many, once all have played what they may."""
+        state = self.get_state()
+        crcs = np.split(np.concatenate([place.crc for place in self._places if place.crc is not None]), players)
+        places = self._others(players)
+        self._put_back(places, shared_out_again(state, players), crcs)
+        for place, begun in self._begun(places):
+            try:
+                self._settle(place, place.handle, REBIRTH_S, begun)
+            except Lost as e:
+                self._replace(place, e)
+        self._say_change(players)
+        self._places, self._short_since = places, None
+
+    def _others(self, players: int) -> list[Place]:
+        places = self._unhired(players)
+        handles = self._hosts.again([p.handle for p in self._places], [p.order for p in places])
+        for place, handle in zip(places, handles, strict=True):
+            place.handle = handle
+        return places
+
+    def _say_change(self, players: int, before: int | None = None) -> None:
+        chunk = self.permitted
+        self.changes.append((chunk, players))
+        self._made = True
+        sys.stderr.write(
+            f"dqnitro: {_players(players)} instead of {before or self.players} from chunk {chunk:,} on: the "
+            "environments are shared out again\n"
+        )
+
     # -- beginning, saving, ending
 
     def reset(self) -> np.ndarray:
         """Begin every environment's first game."""
         try:
-            self._obs = np.concatenate([self._settle(place, place.handle, BIRTH_S) for place in self._places])
+            shown = [self._settle(place, place.handle, BIRTH_S, begun) for place, begun in self._begun(self._places)]
+            self._obs = np.concatenate(shown)
         except Lost as e:
             raise self._died(f"a player could not start: {e}", e) from None
         return self._obs
@@ -318,8 +413,9 @@ class Crew:
                 while place.answers:
                     self.fetch(place)
         out = {"obs": self._obs, "tick": np.array(self._tick), "permitted": np.array(self._permitted - self._next)}
+        out["before"] = np.array(self._before + self._next)
         for i, place in enumerate(self._places):
-            at = place.position(envs_each(self._config))
+            at = place.position()
             out |= {f"p{i}.games.{k}": np.asarray(v) for k, v in (at.games or {}).items()}
             out |= {f"p{i}.log": at.log, f"p{i}.rng": at.rng, f"p{i}.pending": at.pending}
             out[f"p{i}.done"] = np.array(place.done - self._next)
@@ -333,23 +429,23 @@ class Crew:
         return out
 
     def set_state(self, state: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Go on from `get_state`, with players that have not been permitted anything yet; if others saved it, it is
-        shared out again.
+        """Go on from `get_state`, with players that have not been permitted anything yet; if there are to be others
+        than saved it, it is shared out again.
         """
         self._begin_counting()
-        state = shared_out_again(state, len(self._places))
-        for i, place in enumerate(self._places):
-            prefix = f"p{i}.games."
-            games = {k.removeprefix(prefix): np.array(v) for k, v in state.items() if k.startswith(prefix)}
-            log = np.array(state[f"p{i}.log"], np.int64).reshape(-1, envs_each(self._config))
-            place.games, place.log, place.crc = games or None, [log], None
-            place.rng, place.pending = np.array(state[f"p{i}.rng"]), np.array(state[f"p{i}.pending"])
-            place.done = int(state[f"p{i}.done"])
-            place.chunks = {c: from_arrays(state, f"p{i}.chunk{c}.") for c in range(place.done)}
+        self._before, saved = int(state.get("before", 0)), players_in(state)
+        players, permitted = self._players_after(saved), self._before + int(state["permitted"])
+        if self._config.player_changes:
+            changes = changes_of_players(self._config.player_changes)
+            self._recorded = deque(change for change in changes if change[0] >= permitted)
+        if players != self.players:
+            self._places = self._others(players)
+        state = shared_out_again(state, players)
+        self._put_back(self._places, state)
         self._tick, self._obs = int(state["tick"]), np.array(state["obs"])
         try:
-            for place in self._places:
-                self._settle(place, place.handle, BIRTH_S)
+            for place, begun in self._begun(self._places):
+                self._settle(place, place.handle, BIRTH_S, begun)
         except Lost as e:
             raise self._died(f"a player could not go back to its games: {e}", e) from None
         for c in range(int(state["permitted"])):
@@ -358,7 +454,29 @@ class Crew:
             else:
                 self._permitted += 1
         self._weights = None
+        self.changes.clear()
+        if players != saved:
+            self._say_change(players, saved)
         return self._obs
+
+    def _players_after(self, saved: int) -> int:
+        """How many go on with what so many saved. What is recorded, or what nodes decide, follows at a border."""
+        if self._config.player_changes:
+            return saved
+        return max((k for k in self._numbers if k <= saved), default=self._numbers[0])
+
+    def _put_back(
+        self, places: Sequence[Place], state: Mapping[str, np.ndarray], crcs: Sequence[np.ndarray] | None = None
+    ) -> None:
+        """What a state holds of each player; its chunks are counted from the one to take from."""
+        for i, place in enumerate(places):
+            prefix, done = f"p{i}.games.", int(state[f"p{i}.done"])
+            games = {k.removeprefix(prefix): np.array(v) for k, v in state.items() if k.startswith(prefix)}
+            place.rng, place.pending = np.array(state[f"p{i}.rng"]), np.array(state[f"p{i}.pending"])
+            log = np.array(state[f"p{i}.log"], np.int64).reshape(-1, len(place.pending))
+            place.games, place.log, place.crc = games or None, [log], None if crcs is None else crcs[i]
+            place.done = self._next + done
+            place.chunks = {self._next + c: from_arrays(state, f"p{i}.chunk{c}.") for c in range(done)}
 
     def _saved_leave(self, c: int, state: Mapping[str, np.ndarray]) -> Leave:
         name, arrays = f"leave{c}.", []
@@ -379,6 +497,10 @@ class Crew:
 
     def recv(self) -> Step:
         return self.take()[1]
+
+
+def _players(n: int) -> str:
+    return f"{n} player{'s' * (n > 1)}"
 
 
 def name_of(place: Place) -> str:

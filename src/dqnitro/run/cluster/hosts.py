@@ -5,6 +5,7 @@ A host may be lost at any moment. `get` says so by raising `Lost`; what follows 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,6 +66,20 @@ class Hosts(Protocol):
 
     def better(self, player: Any, order: Order) -> Any:
         """The handle of another player of this order, on a host with more room, or None, as nearly always."""
+        ...
+
+    def room(self) -> int:
+        """How many players of this run would have a CPU each at the moment; looked up by `prepare`."""
+        ...
+
+    def grow(self, players: int, order: Order) -> bool:
+        """Start processes for so many more players, without waiting; are they all up? 0: none are wanted any more."""
+        ...
+
+    def again(self, players: Sequence[Any], orders: Sequence[Order]) -> list[Any]:
+        """Handles of players of these orders in the place of all those before: in their processes, in those of `grow`,
+        and in others if there is room.
+        """
         ...
 
     def leave(self, player: Any) -> None:

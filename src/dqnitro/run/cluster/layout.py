@@ -2,7 +2,7 @@
 
 Environments are numbered over all players, in their order, so this is joining and dividing along the axis of the
 environments: no game is lost. Each new player has random numbers of its own, drawn from where those of all players
-before were. So a run is determined by its seed, its config and the steps at which its players changed, which
+before were. So a run is determined by its seed, its config and the chunks at which its players changed, which
 metrics.jsonl records.
 """
 
@@ -27,18 +27,18 @@ def players_in(state: Mapping[str, np.ndarray]) -> int:
     return k
 
 
-def shared_out_again(state: Mapping[str, np.ndarray], players: int) -> dict[str, np.ndarray]:
+def shared_out_again(state: Mapping[str, np.ndarray], players: int) -> Mapping[str, np.ndarray]:
     """The state of `Crew.get_state`, as this many players would have saved it."""
     before = players_in(state)
     if before == players:
-        return dict(state)
+        return state
     done = {int(state[f"p{i}.done"]) for i in range(before)}
     if len(done) != 1 or any(name.startswith("leave") for name in state):
         raise CheckpointError(
             "the players were lost when this run was saved, and what they owe cannot be shared out",
             f"resume it with --players {before} first",
         )
-    out = {name: np.array(state[name]) for name in ("obs", "tick", "permitted")}
+    out = {name: np.array(state[name]) for name in ("obs", "tick", "permitted", "before") if name in state}
     games = divided_games([_below(state, f"p{i}.games.") for i in range(before)], players)
     logs = np.split(np.concatenate([_log(state, i) for i in range(before)], axis=1), players, axis=1)
     pending = np.split(np.concatenate([state[f"p{i}.pending"] for i in range(before)]), players)
