@@ -112,13 +112,27 @@ def test_files_travel_where_a_node_does_not_see_the_folder(tmp_path, monkeypatch
     assert (there.log, there.folder) == ("/scratch/s7.log", "/scratch/s7")
 
 
-@pytest.mark.parametrize("words", [["sweep", "envs", "--steps", "9"], ["ablate"], ["atari", "pong"]])
-def test_a_state_at_a_url_is_one_line(words, tmp_path, monkeypatch, capsys):
+REFUSED = {
+    "no package": ("sweep", "s3://bucket/x", "s3://bucket/x cannot be used (ImportError: Install s3fs"),
+    "put together here": ("ablate", "s3://bucket/x", "--state s3://bucket/x is a URL, expected a folder; hint: "),
+    "no such system": ("atari", "nothing://x", "nothing://x cannot be used (ValueError: Protocol not known"),
+    "something else there": ("atari", "local://{}/full", "/full is not empty and has no atari.json; hint: give a new"),
+    "in memory, without a cluster": ("sweep", "memory://x", "what is in memory:// ends with its process; hint: give a"),
+}
+WORDS = {"sweep": ["sweep", "envs", "--game", "CartPole-v1", "--steps", "9"], "atari": ["atari", "pong"]}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_state_that_cannot_be_used_is_one_line(name, tmp_path, monkeypatch, capsys):
+    command, where, message = REFUSED[name]
     monkeypatch.chdir(tmp_path)
-    assert main([*words, "--on", "ray", "--state", "s3://bucket/x"]) == 2
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    words = [*WORDS.get(command, ["ablate"]), "--state", where.format(tmp_path)]
+    assert main([*words, *(["--on", "ray"] if command == "ablate" else [])]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and "--state s3://bucket/x is a URL, expected a folder; hint: " in err
-    assert list(tmp_path.iterdir()) == []
+    assert out == "" and message in err and err.count("; hint: ") == 1 and "Traceback" not in err
+    assert [p.name for p in tmp_path.rglob("*")] == ["full", "notes.txt"]
 
 
 @pytest.mark.parametrize("words", [["sweep", "envs", "--steps", "9"], ["ablate"], ["atari", "pong"]])

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
 from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes, count, note
-from dqnitro.cli.terminal.following import follow
-from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place, state_folder
+from dqnitro.cli.terminal.following import follow, last_line
+from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place, state_at
 from dqnitro.cli.terminal.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
-from dqnitro.common.files import alone_in, check_writable
+from dqnitro.common.files import check_writable
 from dqnitro.errors import ConfigError
+from dqnitro.seeds.folder import FILE as SEEDS
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
-from dqnitro.seeds.launcher import last_words
+from dqnitro.storage.home import Home
 
 if TYPE_CHECKING:
     from dqnitro.lab.sweep_runs import Asked
@@ -91,12 +92,11 @@ def main(argv: list[str]) -> int:
     out = pathlib.Path(args.out) if args.out else default_path(setting, args.game, pathlib.Path("sweeps"))
     check_writable(out)
     if args.on is not None or args.state is not None:
-        from dqnitro.lab.sweep_runs import Asked, default_state
+        from dqnitro.lab.sweep_runs import FILE, Asked, default_state
 
         asked = Asked(args.game, setting, values, args.recipe, tuple(seeds), changes)
-        state = state_folder(args.state) or default_state(asked)
-        with alone_in(state):
-            return finish(_with_folders(asked, state, args), out, args.json, show)
+        with state_at(args.state, default_state(asked), FILE) as (state, home):
+            return finish(_with_folders(asked, state, args, home), out, args.json, show)
     say_where(args, args.recipe)
     with Reports(f"sweep {args.setting}", args) as progress:
         result = sweep(
@@ -146,18 +146,20 @@ def show_search(result: dict[str, Any]) -> None:
     print(f"\n{len(lines)} of {result['trials']} trials, recipe {result['recipe']}, games {', '.join(result['games'])}")
 
 
-def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace) -> dict[str, Any]:
+def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace, home: Home) -> dict[str, Any]:
     """Every run is a process with a folder, here or on a cluster."""
     from dqnitro.lab.sweep import base_of, result_of
-    from dqnitro.lab.sweep_runs import FILE, jobs_of, open_folders, read_runs
+    from dqnitro.lab.sweep_runs import FILE, folder_of, jobs_of, open_folders, read_runs
     from dqnitro.seeds.allocation import least_need
 
     with place(args.on) as here:
+        home.fetch(home.names(folder_of(state, asked.setting, value) for value in asked.values))
         folders, skipped, mine = open_folders(state, asked, here.share, args.at_once)
+        home.keep(home.names([state / FILE, *(f.path / SEEDS for f in folders.values())]))
         todo = jobs_of(asked, folders)
         note(
             f"{len(asked.values)} values of {asked.setting}, {len(asked.seeds)} seeds each: {len(todo)} runs to do, "
-            f"{mine.at_once} at a time ({mine.why}) -> {state}"
+            f"{mine.at_once} at a time ({mine.why}) -> {home.url or state}"
         )
 
         def command(i: int) -> list[str]:
@@ -174,10 +176,10 @@ def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace) -
         }  # fmt: skip
         need = least_need(todo[0].folder.config) if todo and args.on else None
         at = here if need else Place(None)  # nothing to do needs no node
-        team = at.team(
-            jobs, mine.at_once, mine.torch_threads, need, state / FILE, todo[0].folder.config if todo else None
-        )
-        with Reports(f"sweep {args.setting}", args) as progress:
+        config = todo[0].folder.config if todo else None
+        team = at.team(jobs, mine.at_once, mine.torch_threads, need, state / FILE, config, home)
+        every = home.names(p for j in todo for p in j.files)
+        with home.followed(every), Reports(f"sweep {args.setting}", args) as progress:
 
             def look(ended: Sequence[Any]) -> None:
                 done = len(todo) - len(team.waiting) - len(team.running)
@@ -185,7 +187,7 @@ def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace) -
 
             stopped, _ = follow(team, look, name)
     for i, member in team.members.items():
-        words = last_words(todo[i].folder.log(todo[i].seed)) if member.code and not stopped else ""
+        words = last_line(member, todo[i].folder.log(todo[i].seed)) if member.code and not stopped else ""
         if words:
             note(f"{name(i)}: {words}")
     base = base_of(asked.game, asked.recipe, asked.changes)

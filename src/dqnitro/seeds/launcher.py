@@ -23,6 +23,7 @@ class Member:
     seed: int
     process: subprocess.Popen[bytes]
     code: int | None = None  # how it ended; None: it runs
+    why: str = ""  # it ended so, where the log of the run does not say it
 
 
 class Team:
@@ -31,8 +32,11 @@ class Team:
     def __init__(
         self, command: Callable[[int], Sequence[str]], seeds: Sequence[int], at_once: int,
         log: Callable[[int], pathlib.Path], environment: Mapping[str, str] | None = None,
+        patience_s: float = PATIENCE_S, beside: bool = False,
     ) -> None:  # fmt: skip
+        """`beside`: the processes are not the runs themselves, so that a log of theirs is no log of a run."""
         self._command, self._at_once, self._log = command, at_once, log
+        self._patience_s, self._beside = patience_s, beside
         self._environment = {**os.environ, **(environment or {})}
         self.waiting = list(seeds)
         self.members: dict[int, Member] = {}
@@ -47,6 +51,7 @@ class Team:
         for member in self.members.values():
             if member.code is None and (code := member.process.poll()) is not None:
                 member.code = code
+                member.why = last_words(self._log(member.seed)) if code and self._beside else ""
                 if member.process.stdin is not None:
                     member.process.stdin.close()
                 ended.append(member)
@@ -89,9 +94,9 @@ class Team:
         return [self.members[seed] for seed in self.running if is_stopped(self.members[seed])]
 
     def close(self) -> None:
-        """Stop all processes that still run; they have a minute to save."""
+        """Stop all processes that still run; they have a minute to save, or more if what they save has to travel."""
         self.stop(signal.SIGTERM)
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + self._patience_s
         for seed in self.running:
             process = self.members[seed].process
             try:
