@@ -45,18 +45,29 @@ def test_values_take_turns():
     assert list(turns("ab", (1, 2))) == [(1, "a"), (1, "b"), (2, "b"), (2, "a")]
 
 
-def test_the_result_is_that_of_one_process(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("state", ["st", "local://{}/far/st"])
+def test_the_result_is_that_of_one_process(state, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    where = state.format(tmp_path)
     settings = [w for name, v in SMALL.items() for w in (f"--{name.replace('_', '-')}", str(v)) if name != "max_steps"]
     words = ["sweep", "envs", "1", "--game", "CartPole-v1", "--seed", "5", "--seeds", "1", "--steps", "120", *settings]
     for _ in range(2):  # the second time nothing is left to do
-        assert main([*words, "--state", "st", "--quiet", "--json", "--out", "x.json"]) == 0
+        assert main([*words, "--state", where, "--quiet", "--json", "--out", "x.json"]) == 0
     assert "0 runs to do" in capsys.readouterr().err
     mine = json.loads((tmp_path / "x.json").read_text())
     theirs = sweep("CartPole-v1", "n_envs", (1,), seeds=(5,), changes=SMALL)
     a, b = (r["curves"][0]["points"][-1] for r in (mine, theirs))
     assert all(a[k] == b[k] for k in ("steps", "updates", "games", "score")) and a["games"] > 2
     assert mine["rows"][0]["samples_per_step"] == theirs["rows"][0]["samples_per_step"]
+    place = tmp_path / where.removeprefix(f"local://{tmp_path}/")
+    assert json.loads((place / "n_envs-1" / "s5" / "summary.json").read_text())["run_dir"].endswith(
+        where + "/n_envs-1/s5"
+    )
+    assert sorted(p.name for p in place.iterdir() if p.name[0] != ".") == ["n_envs-1", "sweep.json"]
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_a_curve_forgets_what_a_crash_took_back(tmp_path):

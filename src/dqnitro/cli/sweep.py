@@ -79,6 +79,8 @@ def make_parser() -> Parser:
 def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     if "=" in args.setting:
+        from dqnitro.cli.search import search_main
+
         return search_main(args)
     from dqnitro.lab.store import default_path
     from dqnitro.lab.sweep import find_setting, parse_values, sweep
@@ -104,46 +106,6 @@ def main(argv: list[str]) -> int:
             say=progress.say,
         )  # fmt: skip
     return finish(result, out, args.json, show)
-
-
-def search_main(args: Any) -> int:
-    """Several settings and games at once."""
-    from dqnitro.common.files import file_stem
-    from dqnitro.lab.search import Asked, parse_dimension, search
-
-    if bad := [v for v in args.values if "=" not in v]:
-        raise ConfigError(f"{bad[0]!r} is not SETTING=VALUES", "in a search every setting has its values behind it")
-    if args.on is not None:
-        raise ConfigError("a search trains one trial after the other, on this machine", "leave --on out")
-    changes = config_changes(args)
-    seeds = seed_range(changes.pop("seed", 1), args.seeds or 1)
-    games = [g.strip() for g in args.game.split(",") if g.strip()]
-    space = [parse_dimension(text) for text in (args.setting, *args.values)]
-    asked = Asked(games, space, args.trials, args.recipe, tuple(seeds), changes)
-    name = file_stem(f"search-{'-'.join(games)}-{args.recipe}-{'-'.join(d.field for d in space)}"[:120])
-    state = pathlib.Path(args.state) if args.state else pathlib.Path("sweeps") / f"{name}.journal"
-    out = pathlib.Path(args.out) if args.out else state.with_suffix(".json")
-    check_writable(out)
-    say_where(args, args.recipe, games[0] if games else "")
-    with Reports("sweep", args) as progress:
-        result = search(asked, state, progress.say)
-    return finish(result, out, args.json, show_search)
-
-
-def show_search(result: dict[str, Any]) -> None:
-    fields = list(result["space"])
-    columns = (("trial", "right"), *((f, "right") for f in fields), (result["unit"], "right"), ("state", "left"))
-    lines = []
-    for r in result["rows"]:
-        values = [r["settings"].get(f) for f in fields]
-        told = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in values]
-        state = r["state"] + " (recipe)" * (r["settings"] == result["own"])
-        lines.append([str(r["trial"]), *told, "-" if r["points"] is None else f"{r['points']:.3g}", state])
-    show_table(columns, lines)
-    for r in result["rows"]:
-        if r["why"]:
-            print(f"trial {r['trial']}: {r['why']}")
-    print(f"\n{len(lines)} of {result['trials']} trials, recipe {result['recipe']}, games {', '.join(result['games'])}")
 
 
 def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace, home: Home) -> dict[str, Any]:

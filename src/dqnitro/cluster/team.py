@@ -63,6 +63,10 @@ class RayTeam:
         self._signal = 0
 
     @property
+    def stopping(self) -> bool:
+        return bool(self._signal)
+
+    @property
     def running(self) -> list[int]:
         """Those that have a node."""
         return [m.seed for m in self._open() if m.node]

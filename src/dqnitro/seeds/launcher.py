@@ -32,13 +32,14 @@ class Team:
     def __init__(
         self, command: Callable[[int], Sequence[str]], seeds: Sequence[int], at_once: int,
         log: Callable[[int], pathlib.Path], environment: Mapping[str, str] | None = None,
-        patience_s: float = PATIENCE_S, beside: bool = False,
+        patience_s: float = 0.0, beside: bool = False,
     ) -> None:  # fmt: skip
         """`beside`: the processes are not the runs themselves, so that a log of theirs is no log of a run."""
         self._command, self._at_once, self._log = command, at_once, log
         self._patience_s, self._beside = patience_s, beside
         self._environment = {**os.environ, **(environment or {})}
         self.waiting = list(seeds)
+        self.stopping = False
         self.members: dict[int, Member] = {}
 
     @property
@@ -77,7 +78,7 @@ class Team:
         """Send the signal to all processes and start no more. On the first signal they save; on the second they end at
         once.
         """
-        self.waiting = []
+        self.waiting, self.stopping = [], True
         for seed in self.running:
             _tell(self.members[seed].process, number)
 
@@ -96,7 +97,7 @@ class Team:
     def close(self) -> None:
         """Stop all processes that still run; they have a minute to save, or more if what they save has to travel."""
         self.stop(signal.SIGTERM)
-        end = time.monotonic() + self._patience_s
+        end = time.monotonic() + (self._patience_s or PATIENCE_S)
         for seed in self.running:
             process = self.members[seed].process
             try:
