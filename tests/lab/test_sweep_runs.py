@@ -67,7 +67,7 @@ def test_the_result_is_that_of_one_process(state, tmp_path, monkeypatch, capsys)
         where + "/n_envs-1/s5"
     )
     assert sorted(p.name for p in place.iterdir() if p.name[0] != ".") == ["n_envs-1", "sweep.json"]
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert list((tmp_path / "tmp").glob("dqnitro-*")) == []
 
 
 def test_a_curve_forgets_what_a_crash_took_back(tmp_path):
