@@ -218,6 +218,17 @@ def test_a_cluster_that_cannot_be_used_is_one_line_and_is_left(error, message, m
     assert message in str(e.value) and calls == ["init auto", "shutdown"]
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_a_cluster_that_has_ended_is_one_line_at_once(address, monkeypatch):
+    """Its address is still known to this machine, and Ray would try it for minutes."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **options: pytest.fail("it was tried"))
+    with pytest.raises(ConfigError, match=r"--on auto: nothing answers at .*:1, where Ray says that it is .*; hint: "):
+        connect("auto")
+
+
 def test_rays_own_handlers_of_signals_do_not_replace_those_of_a_run(monkeypatch):
     """They abort the process; a run that is told to end saves first."""
     fake_ray(monkeypatch, None)
