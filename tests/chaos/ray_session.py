@@ -322,7 +322,7 @@ def main() -> int:
     p.add_argument("--address", default="", help="a cluster that is there, instead of one that is made for it")
     p.add_argument("--minutes", type=float, default=0.0, help="with --address: until no more faults are made")
     p.add_argument("--strike-nodes", action="store_true", help="with --address: nodes too, with all that runs there")
-    p.add_argument("--seed-steps", type=int, default=60_000, help="with --address: of a whole run")
+    p.add_argument("--seed-steps", type=int, default=20_000, help="with --address: of a whole run")
     args = p.parse_args()
     args.steps = args.steps or (30_000 if args.address else 9_000)
     if args.address:

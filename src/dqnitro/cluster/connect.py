@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -75,7 +76,8 @@ def connect(where: str) -> Cluster:
 
         options |= {"num_cpus": usable_cores(), "object_store_memory": STORE_BYTES, "include_dashboard": False}
     try:
-        with handlers_kept():
+        with handlers_kept(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what went wrong is the error's to say
             ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
     except ConnectionError as e:
         ray.shutdown()
