@@ -101,6 +101,12 @@ def test_a_node_that_dies_while_it_is_asked_is_left_out(monkeypatch):
     assert asked(lambda f, path: TimeoutError()) == []
 
 
+class Failed(Exception):
+    """What Ray raises for a task that did."""
+
+    cause = ImportError("libz.so\nis missing")
+
+
 BAD = {
     "no DQNitro": (lambda f, path: ("ModuleNotFoundError: dqnitro", None, True), "node big has no DQNitro that works"),
     "old torch": (
@@ -108,6 +114,7 @@ BAD = {
         f"node big has torch 1.0, here it is {versions()['torch']}",
     ),
     "other DQNitro": (lambda f, path: (versions() | {"DQNitro": "9"}, None, True), "node big has DQNitro 9, here it"),
+    "broken package": (lambda f, path: Failed(), "node big cannot be asked (ImportError: libz.so is missing)"),
     "no answer": (lambda f, path: TimeoutError(), "node big does not answer (TimeoutError)"),
 }
 BLIND = {
