@@ -136,8 +136,10 @@ class There(Session):
                 done = self._stop(name)
             elif "node" in name:
                 done = self._node(name)
+            elif "player" in name:
+                done = not self.of_seeds and self._player(name)
             else:
-                done = self._whole_run(name) if self.of_seeds else self._player(name)
+                done = self.of_seeds and self._whole_run(name)
         if not done:
             return ""
         self.out.faults += 1

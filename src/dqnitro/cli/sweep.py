@@ -36,6 +36,7 @@ Examples
 
 Several settings at once, with Optuna (pip install 'dqnitro[optuna]'): values with commas, or a range
   dqnitro sweep learning-rate=1e-5..1e-3 n-step=1,3,5 --game pong,breakout --recipe auto --minutes 2 --trials 30
+  dqnitro sweep learning-rate=1e-5..1e-3 n-step=1,3,5 --steps 2e6 --trials 60 --at-once 8 --on auto
 The first trial is the recipe as it is; trials that fall behind are stopped early; the same command goes on where it
 stopped. Points are the mean of human-normalised scores (of one game without a human score: its score).
 
@@ -64,12 +65,13 @@ def make_parser() -> Parser:
     add_on_flag(p, "train the runs")
     p.add_argument(
         "--state", metavar="PATH",
-        help="a folder with a folder for every run, of a search a file with its trials; the same command goes on "
-        "(default with --on: sweeps/SETTING-GAME-..., of a search sweeps/search-...)",
+        help="a folder, or a URL (s3://...), with a folder for every run; of a search without --on and --at-once a "
+        "file with its trials. The same command goes on (default with --on: sweeps/SETTING-GAME-..., of a search "
+        "sweeps/search-...)",
     )  # fmt: skip
     p.add_argument(
         "--at-once", type=count(0, 1000), default=0, metavar="N",
-        help="with --on or --state: runs at the same time (default: as many as fit)",
+        help="with --on or --state: runs at the same time (default: as many as fit); of a search: trials",
     )  # fmt: skip
     add_result_flags(p, "write the result to this file (default: sweeps/SETTING-GAME-DATE.json)")
     add_config_flags(p)
