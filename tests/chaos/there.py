@@ -167,15 +167,14 @@ class There(Session):
     def _whole_run(self, name: str) -> bool:
         now = time.monotonic()
         found = [
-            (node.id, pid, worker)
+            (node.id, pid, worker, seed)
             for node in alive(self.there)
             for pid, worker, seed in self._on(node.id, listing(), sorted(self.seeds), 0)
             if len([t for t in self.losses.get(seed, []) if now - t < WITHIN_S]) < LOSSES
         ]
         if not found:
             return False
-        node, pid, worker = self.rng.choice(found)
-        seed = next(s for p, _, s in self._on(node, listing(), sorted(self.seeds), 0) if p == pid)
+        node, pid, worker, seed = self.rng.choice(found)
         if name == "stop a whole run":
             return bool(self._on(node, pausing(), pid, "dqnitro.cli.one_seed", self.rng.uniform(0.5, 5.0)))
         self.losses.setdefault(seed, []).append(now)

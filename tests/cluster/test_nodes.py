@@ -1,5 +1,6 @@
 """What is looked at before anything starts on a cluster: resources, versions, storage. No cluster is needed for it."""
 
+import pathlib
 import signal
 import sys
 import types
@@ -165,8 +166,9 @@ def test_a_node_that_cannot_play_is_one_line():
 
 
 def test_a_machine_without_a_rom_or_a_compiler_says_so(monkeypatch):
-    monkeypatch.setattr("ale_py.roms.get_rom_path", lambda game: None)
-    assert cannot_play(Config()) == "the ROM of pong is missing"
+    for nowhere in (lambda game: None, lambda game: pathlib.Path("/nowhere.bin").resolve(strict=True)):
+        monkeypatch.setattr("ale_py.roms.get_rom_path", nowhere)
+        assert cannot_play(Config()) == "the ROM of pong is missing"
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "numba", None)
     assert "pong cannot be played (ModuleNotFoundError: " in str(cannot_play(Config(envs="console")))

@@ -146,6 +146,8 @@ def test_a_run_is_stopped_where_its_trial_is_behind_and_a_resumed_one_at_the_sam
     assert whole.ended == "steps" and sorted(shown) == [1, 2, 3]
     run_of(tmp_path / "two", free, Halfway())
     assert sorted(looks_of(tmp_path / "two")) == [1, 2]
+    with (tmp_path / "two" / "metrics.jsonl").open("a") as f:  # of steps after the checkpoint, which it takes again
+        f.write(json.dumps({"event": "log", "values": {f"{LOOK}3": 1e9}}) + "\n")
     resume(tmp_path / "two", callbacks=[Looks(free)])
     assert looks_of(tmp_path / "two") == shown
     above = max(shown.values()) + 1

@@ -125,7 +125,8 @@ def _run(args: argparse.Namespace, asked: Asked, path: pathlib.Path, home: Home)
             show = Display(block, todo, args)
 
             def look(ended: Sequence[Any]) -> None:
-                home.fetch(home.names(p for m in ended for p in todo[m.seed].files))
+                if ended:
+                    home.fetch(home.names(p for m in ended for p in todo[m.seed].files))
                 show.look(team, ended)
 
             stopped, wall_s = follow(team, look, lambda i: _name(todo[i]))
