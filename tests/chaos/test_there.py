@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import types
 
 import psutil
@@ -40,6 +41,8 @@ def test_a_process_is_struck_only_if_it_is_what_it_should_be(process):
     assert not strike(other, "ray::PlayerHost", signal.SIGKILL) and psutil.pid_exists(other)
     assert psutil.Process(other).status() != psutil.STATUS_ZOMBIE
     assert strike(player, "ray::PlayerHost", signal.SIGSTOP)
+    while psutil.Process(player).status() != psutil.STATUS_STOPPED:  # the kernel takes its time
+        time.sleep(0.01)
     assert not strike(player, "ray::PlayerHost", signal.SIGKILL), "it has been struck already"
 
 
