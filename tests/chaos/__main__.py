@@ -92,7 +92,7 @@ def campaign(world: World, kinds: list[tuple[Kind, int]], seed: int, say: Say, k
             row |= {"measured_s": {name: spread(values) for name, values in measured.items()}} if measured else {}
             if kind.apart:
                 keep(summed([*rows, row], failures))  # each is many faults, and takes minutes
-            if (made % 50 == 0 or kind.apart) and out.faults:
+            if (made % 50 == 0 or kind.apart) and out.faults and not kind.once:
                 say(f"{kind.name}: {made} of {n}")
         rows.append(row)
         say(row_text(rows[-1]))

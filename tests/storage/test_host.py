@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 
 import pytest
 
 from dqnitro.storage.away import Away
+from dqnitro.storage.by_url import storage_at
 from dqnitro.storage.host import order_of
 
 RUN = """
@@ -68,3 +70,15 @@ def test_a_run_that_is_told_to_stop_or_has_lost_its_command_saves_first(gone, st
     assert process.returncode == (1 if gone else 143)
     assert gone or "s1/saved" in stored(tmp_path)
     assert "s1.log" in stored(tmp_path)
+
+
+def test_a_folder_at_a_url_knows_what_is_in_it_and_below_it():
+    storage = storage_at(f"memory://{uuid.uuid4().hex}/state")
+    assert storage.top() == set()
+    storage.below("pong").write("seeds.json", [b"{}"])
+    storage.write("atari.json", [b"{}"])
+    storage.write(".part", [b"half"])
+    assert storage.top() == {"pong", "atari.json"} and storage.below("pong").top() == {"seeds.json"}
+    assert storage.files(["pong"]) == {"pong/seeds.json": 2} and storage.below("pong").url == f"{storage.url}/pong"
+    with pytest.raises(ValueError, match="not a name of a file"):
+        storage.below("../other")
