@@ -49,6 +49,8 @@ def cannot_play(c: Config) -> str | None:
             return f"the ROM of {c.env_id} is missing"
         if c.envs == "console":
             import numba  # noqa: F401 - it compiles the console
+    except FileNotFoundError:  # some versions of ale-py look for it themselves
+        return f"the ROM of {c.env_id} is missing"
     except Exception as e:
         return f"{c.env_id} cannot be played ({type(e).__name__}: {e})"
     return None

@@ -5,6 +5,7 @@
     python -m chaos --only save,player --seed 2      some kinds, with other random numbers
     python -m chaos --only drift --drift-minutes 60  two hours that look for what grows
     python -m chaos --only cluster                   100 faults in players, nodes and drivers on Ray: most of an hour
+    python -m chaos --only cluster --address auto --minutes 30      the same kind on a cluster that is there
     python -m chaos --repeat "damaged file/1/37"     one fault again, with everything that is known of it
 
 A fault that costs something is named below the table, with the word that repeats it. Run it in tests/, or with tests/
@@ -75,7 +76,7 @@ def campaign(world: World, kinds: list[tuple[Kind, int]], seed: int, say: Say, k
         begin, bad, made, i = time.monotonic(), dict.fromkeys(COLUMNS, 0), 0, -1
         measured: dict[str, list[float]] = {}
         row: dict[str, Any] = {}
-        while made < n and i + 1 < MOST_TRIES * n:
+        while made < n and i + 1 < (1 if kind.once else MOST_TRIES * n):
             i += 1
             out = one(world, kind, seed, i)
             made += out.faults
@@ -91,7 +92,7 @@ def campaign(world: World, kinds: list[tuple[Kind, int]], seed: int, say: Say, k
             row |= {"measured_s": {name: spread(values) for name, values in measured.items()}} if measured else {}
             if kind.apart:
                 keep(summed([*rows, row], failures))  # each is many faults, and takes minutes
-            if (made % 50 == 0 or kind.apart) and out.faults:
+            if (made % 50 == 0 or kind.apart) and out.faults and not kind.once:
                 say(f"{kind.name}: {made} of {n}")
         rows.append(row)
         say(row_text(rows[-1]))
@@ -198,7 +199,12 @@ def main() -> int:
     p.add_argument("--drift-minutes", type=float, default=drift.MINUTES[0], help="of each of the two of kind drift")
     p.add_argument("--repeat", default="", metavar="KIND/SEED/NUMBER", help="one fault again")
     p.add_argument("--out", type=pathlib.Path, help="write the result as JSON")
+    p.add_argument("--address", default="", help="auto or ray://HOST:PORT: aim kind cluster at that cluster")
+    p.add_argument("--minutes", type=float, default=10.0, help="with --address: how long faults are made")
+    p.add_argument("--strike-nodes", action="store_true", help="with --address: nodes too, with all that runs there")
     args = p.parse_args()
+    if args.address and args.only != "cluster":
+        p.error("--address is for --only cluster: the other kinds are made on this machine")
     drift.MINUTES[0] = args.drift_minutes
     # In main memory where there is such a folder: what is tested is the order of writes, not the disk.
     be_the_reaper()
@@ -214,6 +220,9 @@ def main() -> int:
 
         kinds, place = chosen(args), pathlib.Path(root)
         protocol = " ".join([PROTOCOL, *(on_ray.PROTOCOL for kind, _ in kinds if kind in on_ray.KINDS)])
+        if args.address:
+            words = ["--address", args.address, "--minutes", str(args.minutes)]
+            kinds, protocol = [(on_ray.aimed([*words, *["--strike-nodes"] * args.strike_nodes]), 1)], on_ray.THERE
 
         def say(text: str) -> None:
             print(text, file=sys.stderr, flush=True)

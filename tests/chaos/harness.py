@@ -112,6 +112,7 @@ class Kind:
     long: int
     seconds: float = 1.0  # that one takes, about: to share the work out
     apart: bool = False  # only made when it is named
+    once: bool = False  # has a time limit of its own: not made again, however few faults came of it
 
 
 class World:

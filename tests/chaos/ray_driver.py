@@ -1,5 +1,5 @@
-"""The run that faults on a cluster are made in: `python -m chaos.ray_driver FOLDER STEPS SEED PLAYERS`, begun or
-continued.
+"""The run that faults on a cluster are made in: `python -m chaos.ray_driver FOLDER STEPS SEED PLAYERS [GAME]`,
+begun or continued. Beside its folder it writes down where its players are (`players.json`).
 
 It ends with a line of JSON: the digest of everything that the run has learned and will do next.
 """
@@ -12,8 +12,12 @@ import shutil
 import sys
 
 from chaos.harness import digest
+from dqnitro.common.files import write_json
 from dqnitro.config import Config
 from dqnitro.errors import PlayerDied, UserError
+from dqnitro.run import cluster
+from dqnitro.run.cluster.actors import RayHosts
+from dqnitro.run.cluster.player import Order
 from dqnitro.session import resume, train
 from dqnitro.store.checkpoint import complete
 from support import fakes_envs
@@ -27,18 +31,34 @@ CONFIG = Config(
 )  # fmt: skip
 
 
-def config_of(steps: int, seed: int, players: int) -> Config:
-    return CONFIG.replace(max_steps=steps, seed=seed, players=players)
+class Told(RayHosts):
+    """Players whose places are written down."""
+
+    path = pathlib.Path()
+    places: tuple[tuple[str, int], ...] = ()
+
+    def prepare(self, order: Order) -> None:
+        super().prepare(order)
+        places = tuple((h.node, h.pid) for h in self._hosts if h.node)
+        if places != self.places:
+            self.places = places
+            write_json(self.path, places)
 
 
-def main(folder: str, steps: str, seed: str, players: str) -> int:
+def config_of(steps: int, seed: int, players: int, game: str = "") -> Config:
+    return CONFIG.replace(max_steps=steps, seed=seed, players=players, env_id=game or CONFIG.env_id)
+
+
+def main(folder: str, steps: str, seed: str, players: str, game: str = "") -> int:
     run = pathlib.Path(folder)
+    Told.path = run.parent / "players.json"
+    cluster.RayHosts = Told  # type: ignore[misc]
     try:
         if run.is_dir() and complete(run / "checkpoints"):
             result = resume(run, max_steps=int(steps), trust=True)
         else:  # killed before its first checkpoint
             shutil.rmtree(run, ignore_errors=True)
-            result = train(config_of(int(steps), int(seed), int(players)), run)
+            result = train(config_of(int(steps), int(seed), int(players), game), run)
     except (UserError, PlayerDied) as e:
         print(f"chaos: {e}", file=sys.stderr)
         return e.exit_code

@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from chaos.harness import Outcome, Patience, be_the_reaper, family, has_ended
+from dqnitro.errors import ConfigError
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 MARK = "DQNITRO_CHAOS_SESSION"  # in the environment of every process that belongs to a session
@@ -231,9 +232,13 @@ class Session:
             return True
         if code != 0:
             return False
-        if json.loads(log.strip().splitlines()[-1])["digest"] != expected(*self.words):
+        if not self._same(log):
             self.out.count("different", f"run {self.runs} after {self.gaps}")
         return True
+
+    def _same(self, log: str) -> bool:
+        """Did the run end as the one that nothing happened to?"""
+        return json.loads(log.strip().splitlines()[-1])["digest"] == expected(*self.words)
 
     def close(self) -> None:
         if self.driver is not None and self.driver.poll() is None:
@@ -241,13 +246,13 @@ class Session:
         self.cluster.shutdown()
 
 
-def expected(steps: str, seed: str, players: str) -> str:
+def expected(steps: str, seed: str, players: str, game: str = "") -> str:
     """The digest of the inline loop with the same ages: the run that nothing happened to."""
     from chaos.harness import digest
     from chaos.ray_driver import config_of
     from support.cluster_reference import inline_with_the_same_ages
 
-    agent = inline_with_the_same_ages(config_of(int(steps), int(seed), int(players)))
+    agent = inline_with_the_same_ages(config_of(int(steps), int(seed), int(players), game))
 
     class Result:
         pass
@@ -311,10 +316,17 @@ def main() -> int:
     p.add_argument("--faults", type=int, default=25)
     p.add_argument("--only", default="", help="the faults to make, in their order, instead of random ones")
     p.add_argument("--every-s", type=float, default=1.0, help="between two faults, besides the time of recovery")
-    p.add_argument("--steps", type=int, default=9000, help="of a run")
+    p.add_argument("--steps", type=int, help="of a run with players (default: 9,000; with --address 30,000)")
     p.add_argument("--nodes", type=int, default=3)
     p.add_argument("--players", type=int, default=3)
+    p.add_argument("--address", default="", help="a cluster that is there, instead of one that is made for it")
+    p.add_argument("--minutes", type=float, default=0.0, help="with --address: until no more faults are made")
+    p.add_argument("--strike-nodes", action="store_true", help="with --address: nodes too, with all that runs there")
+    p.add_argument("--seed-steps", type=int, default=20_000, help="with --address: of a whole run")
     args = p.parse_args()
+    args.steps = args.steps or (30_000 if args.address else 9_000)
+    if args.address:
+        return aimed(args)
     os.environ |= {
         MARK: f"{args.seed}-{os.getpid()}", "RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "PYTHONPATH": os.pathsep.join([str(TESTS), *sys.path]),
@@ -332,6 +344,30 @@ def main() -> int:
             session.close()
     assert session is not None
     count_left(session.out, before)
+    print(json.dumps(asdict(session.out)))
+    return 0
+
+
+def aimed(args: argparse.Namespace) -> int:
+    """A session on a cluster that is there."""
+    from chaos import there
+
+    try:
+        there.check(args)
+        os.environ[MARK] = f"{args.seed}-{os.getpid()}"
+        session = there.There(args)
+    except ConfigError as e:
+        print(f"chaos: {e}", file=sys.stderr)
+        return e.exit_code
+    be_the_reaper()
+    try:
+        session.tell()
+        session.play()
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        session.close()
+    session.count_left()
     print(json.dumps(asdict(session.out)))
     return 0
 

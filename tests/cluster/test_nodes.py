@@ -1,5 +1,6 @@
 """What is looked at before anything starts on a cluster: resources, versions, storage. No cluster is needed for it."""
 
+import pathlib
 import signal
 import sys
 import types
@@ -101,6 +102,12 @@ def test_a_node_that_dies_while_it_is_asked_is_left_out(monkeypatch):
     assert asked(lambda f, path: TimeoutError()) == []
 
 
+class Failed(Exception):
+    """What Ray raises for a task that did."""
+
+    cause = ImportError("libz.so\nis missing")
+
+
 BAD = {
     "no DQNitro": (lambda f, path: ("ModuleNotFoundError: dqnitro", None, True), "node big has no DQNitro that works"),
     "old torch": (
@@ -108,6 +115,7 @@ BAD = {
         f"node big has torch 1.0, here it is {versions()['torch']}",
     ),
     "other DQNitro": (lambda f, path: (versions() | {"DQNitro": "9"}, None, True), "node big has DQNitro 9, here it"),
+    "broken package": (lambda f, path: Failed(), "node big cannot be asked (ImportError: libz.so is missing)"),
     "no answer": (lambda f, path: TimeoutError(), "node big does not answer (TimeoutError)"),
 }
 BLIND = {
@@ -158,8 +166,9 @@ def test_a_node_that_cannot_play_is_one_line():
 
 
 def test_a_machine_without_a_rom_or_a_compiler_says_so(monkeypatch):
-    monkeypatch.setattr("ale_py.roms.get_rom_path", lambda game: None)
-    assert cannot_play(Config()) == "the ROM of pong is missing"
+    for nowhere in (lambda game: None, lambda game: pathlib.Path("/nowhere.bin").resolve(strict=True)):
+        monkeypatch.setattr("ale_py.roms.get_rom_path", nowhere)
+        assert cannot_play(Config()) == "the ROM of pong is missing"
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "numba", None)
     assert "pong cannot be played (ModuleNotFoundError: " in str(cannot_play(Config(envs="console")))
@@ -216,6 +225,17 @@ def test_a_cluster_that_cannot_be_used_is_one_line_and_is_left(error, message, m
     with pytest.raises(ConfigError) as e:
         connect("auto")
     assert message in str(e.value) and calls == ["init auto", "shutdown"]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])
+def test_a_cluster_that_has_ended_is_one_line_at_once(address, monkeypatch):
+    """Its address is still known to this machine, and Ray would try it for minutes."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("ray.init", lambda **options: pytest.fail("it was tried"))
+    with pytest.raises(ConfigError, match=r"--on auto: nothing answers at .*:1, where Ray says that it is .*; hint: "):
+        connect("auto")
 
 
 def test_rays_own_handlers_of_signals_do_not_replace_those_of_a_run(monkeypatch):

@@ -90,8 +90,8 @@ BAD = {
     "port": (["--on", "ray://localhost:0"], "not the address of a cluster"),
     "closed": (["--on", "ray://127.0.0.1:1"], "nothing answers there"),
     "no seeds": (["--on", "auto", "--single"], "--on auto needs --seeds, or --runner cluster"),
-    "URL of one run": (["--run-dir", "s3://b/x", "--single"], "--run-dir s3://b/x needs --seeds and --on"),
-    "URL without a cluster": (["--run-dir", "s3://b/x"], "s3://b/x: only runs on a cluster are stored at a URL"),
+    "URL of one run": (["--run-dir", "s3://b/x", "--single"], "s3://b/x: only runs of --seeds are stored at a URL"),
+    "URL without a cluster": (["--run-dir", "memory://x"], "memory://x: what is in memory:// ends with its process"),
     "unknown URL": (
         ["--on", "auto", "--run-dir", "nothing://x"],
         "nothing://x cannot be used (ValueError: Protocol not",
@@ -102,7 +102,7 @@ BAD = {
     "read only": (["--on", "auto", "--run-dir", "data://x"], "data://x cannot be used (NotImplementedError"),
     "a file": (["--on", "auto", "--run-dir", "local:///dev/null/x"], "local:///dev/null/x cannot be used ("),
     "nothing to resume": (["--on", "auto", "--resume", "memory://none/r"], "memory://none/r has no seeds.json; hint: "),
-    "resume without a cluster": (["--resume", "memory://none/r"], "only runs on a cluster are stored at a URL"),
+    "resume without a cluster": (["--resume", "memory://none/r"], "memory://none/r has no seeds.json; hint: "),
 }
 
 

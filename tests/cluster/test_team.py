@@ -8,9 +8,10 @@ import types
 import pytest
 
 from dqnitro.cluster.nodes import Need
-from dqnitro.cluster.team import LOST, Ended, RayTeam, order_of
+from dqnitro.cluster.team import LOST, RayTeam
 from dqnitro.common.files import sealed
 from dqnitro.storage.base import LocalStorage
+from dqnitro.storage.host import Ended, order_of
 from dqnitro.storage.mailbox import Request
 from dqnitro.store.run_folder import RunFolder
 

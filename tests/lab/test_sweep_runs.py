@@ -45,18 +45,29 @@ def test_values_take_turns():
     assert list(turns("ab", (1, 2))) == [(1, "a"), (1, "b"), (2, "b"), (2, "a")]
 
 
-def test_the_result_is_that_of_one_process(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("state", ["st", "local://{}/far/st"])
+def test_the_result_is_that_of_one_process(state, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    where = state.format(tmp_path)
     settings = [w for name, v in SMALL.items() for w in (f"--{name.replace('_', '-')}", str(v)) if name != "max_steps"]
     words = ["sweep", "envs", "1", "--game", "CartPole-v1", "--seed", "5", "--seeds", "1", "--steps", "120", *settings]
     for _ in range(2):  # the second time nothing is left to do
-        assert main([*words, "--state", "st", "--quiet", "--json", "--out", "x.json"]) == 0
+        assert main([*words, "--state", where, "--quiet", "--json", "--out", "x.json"]) == 0
     assert "0 runs to do" in capsys.readouterr().err
     mine = json.loads((tmp_path / "x.json").read_text())
     theirs = sweep("CartPole-v1", "n_envs", (1,), seeds=(5,), changes=SMALL)
     a, b = (r["curves"][0]["points"][-1] for r in (mine, theirs))
     assert all(a[k] == b[k] for k in ("steps", "updates", "games", "score")) and a["games"] > 2
     assert mine["rows"][0]["samples_per_step"] == theirs["rows"][0]["samples_per_step"]
+    place = tmp_path / where.removeprefix(f"local://{tmp_path}/")
+    assert json.loads((place / "n_envs-1" / "s5" / "summary.json").read_text())["run_dir"].endswith(
+        where + "/n_envs-1/s5"
+    )
+    assert sorted(p.name for p in place.iterdir() if p.name[0] != ".") == ["n_envs-1", "sweep.json"]
+    assert list((tmp_path / "tmp").glob("dqnitro-*")) == []
 
 
 def test_a_curve_forgets_what_a_crash_took_back(tmp_path):
@@ -112,13 +123,27 @@ def test_files_travel_where_a_node_does_not_see_the_folder(tmp_path, monkeypatch
     assert (there.log, there.folder) == ("/scratch/s7.log", "/scratch/s7")
 
 
-@pytest.mark.parametrize("words", [["sweep", "envs", "--steps", "9"], ["ablate"], ["atari", "pong"]])
-def test_a_state_at_a_url_is_one_line(words, tmp_path, monkeypatch, capsys):
+REFUSED = {
+    "no package": ("sweep", "s3://bucket/x", "s3://bucket/x cannot be used (ImportError: Install s3fs"),
+    "put together here": ("ablate", "s3://bucket/x", "--state s3://bucket/x is a URL, expected a folder; hint: "),
+    "no such system": ("atari", "nothing://x", "nothing://x cannot be used (ValueError: Protocol not known"),
+    "something else there": ("atari", "local://{}/full", "/full is not empty and has no atari.json; hint: give a new"),
+    "in memory, without a cluster": ("sweep", "memory://x", "what is in memory:// ends with its process; hint: give a"),
+}
+WORDS = {"sweep": ["sweep", "envs", "--game", "CartPole-v1", "--steps", "9"], "atari": ["atari", "pong"]}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_state_that_cannot_be_used_is_one_line(name, tmp_path, monkeypatch, capsys):
+    command, where, message = REFUSED[name]
     monkeypatch.chdir(tmp_path)
-    assert main([*words, "--on", "ray", "--state", "s3://bucket/x"]) == 2
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").touch()
+    words = [*WORDS.get(command, ["ablate"]), "--state", where.format(tmp_path)]
+    assert main([*words, *(["--on", "ray"] if command == "ablate" else [])]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and "--state s3://bucket/x is a URL, expected a folder; hint: " in err
-    assert list(tmp_path.iterdir()) == []
+    assert out == "" and message in err and err.count("; hint: ") == 1 and "Traceback" not in err
+    assert [p.name for p in tmp_path.rglob("*")] == ["full", "notes.txt"]
 
 
 @pytest.mark.parametrize("words", [["sweep", "envs", "--steps", "9"], ["ablate"], ["atari", "pong"]])

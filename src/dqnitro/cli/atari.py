@@ -14,14 +14,14 @@ from dqnitro.cli import one_seed
 from dqnitro.cli.terminal import launching
 from dqnitro.cli.terminal import tables as t
 from dqnitro.cli.terminal.flags import Parser, add_config_flags, amount, config_changes, count, note
-from dqnitro.cli.terminal.following import follow
-from dqnitro.cli.terminal.launching import Place, add_on_flag, place, state_folder
+from dqnitro.cli.terminal.following import follow, last_line
+from dqnitro.cli.terminal.launching import Place, add_on_flag, place, state_at
 from dqnitro.cli.terminal.live import LOG_EVERY_S, Block
 from dqnitro.cli.terminal.wording import duration
-from dqnitro.common.files import alone_in
 from dqnitro.protocol import NAMED
+from dqnitro.seeds.folder import FILE as SEEDS
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
-from dqnitro.seeds.launcher import last_words
+from dqnitro.storage.home import Home
 
 if TYPE_CHECKING:
     from dqnitro.cli.terminal.launching import AnyTeam
@@ -44,6 +44,7 @@ Ctrl-C saves all runs; the same command goes on. More minutes, seeds or games go
 Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM; otherwise that of the first run that failed.
 """
 SHOW_EVERY_S = 1.0
+RESULT = "atari-result.json"
 COLUMNS = (
     ("game", "left"), ("training", "right"), ("fresh games", "right"), ("human = 1", "right"), ("frames", "right"),
     ("minutes", "right"), ("frames/s", "right"),
@@ -79,7 +80,10 @@ def make_parser() -> Parser:
     )  # fmt: skip
     p.add_argument("--video", action="store_true", help="record a game of every agent")
     add_on_flag(p, "play the runs")
-    p.add_argument("--state", metavar="DIR", help="where runs are kept and resumed (default: atari/GAMES-RECIPE-...)")
+    p.add_argument(
+        "--state", metavar="PATH",
+        help="where runs are kept and resumed: a folder, or a URL: s3://... (default: atari/GAMES-RECIPE-...)",
+    )  # fmt: skip
     t.add_result_flags(p, "write the result as JSON (default: STATE/atari-result.json)")
     add_config_flags(p, leave_out=("max_minutes", "stop_at_score"))
     return p
@@ -87,7 +91,7 @@ def make_parser() -> Parser:
 
 def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
-    from dqnitro.lab.atari import Asked, default_state, games_named
+    from dqnitro.lab.atari import FILE, Asked, default_state, games_named
 
     changes = config_changes(args)
     seeds = seed_range(changes.pop("seed", 1), args.seeds)
@@ -96,34 +100,42 @@ def main(argv: list[str]) -> int:
         changes, args.fresh_games, args.fresh_envs,
     )  # fmt: skip
     name = args.games.replace(",", "-")
-    path = state_folder(args.state) or default_state(asked, name if len(name) < 60 else "games")
-    with alone_in(path):
-        return _run(args, asked, path)
+    with state_at(args.state, default_state(asked, name if len(name) < 60 else "games"), FILE) as (path, home):
+        return _run(args, asked, path, home)
 
 
-def _run(args: argparse.Namespace, asked: Asked, path: pathlib.Path) -> int:
+def _run(args: argparse.Namespace, asked: Asked, path: pathlib.Path, home: Home) -> int:
     """Train what is not done in this folder, and show what there is."""
-    from dqnitro.lab.atari import jobs_of, make_result, open_folder
+    from dqnitro.lab.atari import FILE, jobs_of, make_result, open_folder
 
     with place(args.on) as here:
+        home.fetch(asked.games)
         folders, mine = open_folder(path, asked, args.at_once, here.share)
+        home.keep(home.names([path / FILE, *(f.path / SEEDS for f in folders.values())]))
         todo = jobs_of(folders, asked.seeds, asked.fresh_games)
         rounds = -(-len(todo) // mine.at_once)
         note(
             f"{_n(asked.games, 'game')}, {_n(asked.seeds, 'seed')}, protocol {asked.protocol}, recipe {asked.recipe}: "
             f"{_n(todo, 'run')} to do, {mine.at_once} at a time ({mine.why}), each with {mine.torch_threads} torch and "
             f"{mine.env_threads} console threads; about {duration(rounds * args.minutes * 60)}, then fresh games -> "
-            f"{path}"
+            f"{home.url or path}"
         )
-        team = _team(here, path, todo, asked, mine, args)
-        with Block(args.quiet) as block:
+        team = _team(here, path, todo, asked, mine, args, home)
+        with home.followed(home.names(p for j in todo for p in j.files)), Block(args.quiet) as block:
             show = Display(block, todo, args)
-            stopped, wall_s = follow(team, lambda ended: show.look(team, ended), lambda i: _name(todo[i]))
+
+            def look(ended: Sequence[Any]) -> None:
+                if ended:
+                    home.fetch(home.names(p for m in ended for p in todo[m.seed].files))
+                show.look(team, ended)
+
+            stopped, wall_s = follow(team, look, lambda i: _name(todo[i]))
     ended = {(j.game, j.seed): _end(team, i, j) for i, j in enumerate(todo)}
-    result = make_result(path, asked, folders, mine, ended, stopped) | {"wall_s": wall_s}
-    out = pathlib.Path(args.out) if args.out else path / "atari-result.json"
-    code = t.finish(result, out, args.json, show_result)
-    _page(result, out, path, args)
+    result = home.named(make_result(path, asked, folders, mine, ended, stopped) | {"wall_s": wall_s})
+    out = pathlib.Path(args.out) if args.out else path / RESULT
+    code = t.finish(result, out, args.json, show_result, home.named(str(out)))
+    _page(out, path, args, home)
+    home.keep([RESULT, "page.html"])
     if result["done"] < result["of"]:
         note(f"{result['of'] - result['done']} of {result['of']} runs are not done; the same command goes on with them")
     failed = [c for i in team.members if (c := team.members[i].code) and not stopped]
@@ -141,12 +153,13 @@ def _name(job: Job) -> str:
 def _end(team: AnyTeam, i: int, job: Job) -> tuple[int | None, str]:
     member = team.members.get(i)
     code = member.code if member else None
-    return code, last_words(job.folder.log(job.seed)).removeprefix(f"dqnitro {one_seed.NAME}: ") if code else ""
+    return code, last_line(member, job.folder.log(job.seed)) if code else ""
 
 
 def _team(
-    here: Place, path: pathlib.Path, todo: Sequence[Job], asked: Asked, mine: Share, args: argparse.Namespace
-) -> AnyTeam:
+    here: Place, path: pathlib.Path, todo: Sequence[Job], asked: Asked, mine: Share, args: argparse.Namespace,
+    home: Home,
+) -> AnyTeam:  # fmt: skip
     from dqnitro.lab.atari import FILE
     from dqnitro.seeds.allocation import least_need
 
@@ -164,7 +177,8 @@ def _team(
     need = least_need(todo[0].folder.config) if here.cluster is not None and todo else None
     if need is None:
         here = Place(None)  # without a cluster, or with nothing to do there
-    return here.team(jobs, mine.at_once, mine.torch_threads, need, path / FILE, todo[0].folder.config if todo else None)
+    config = todo[0].folder.config if todo else None
+    return here.team(jobs, mine.at_once, mine.torch_threads, need, path / FILE, config, home)
 
 
 @dataclass
@@ -184,7 +198,7 @@ class Display:
         now = time.monotonic()
         if not self.block.live and not self.args.quiet:
             for member in ended:
-                note(ended_line(self.jobs[member.seed], member.code))
+                note(ended_line(self.jobs[member.seed], member))
             every = LOG_EVERY_S if self.args.log_every is None else self.args.log_every
             if now - self.logged >= every:
                 self.logged = now
@@ -216,14 +230,15 @@ def running_line(job: Job) -> str:
     )
 
 
-def ended_line(job: Job, code: int | None) -> str:
+def ended_line(job: Job, member: Any) -> str:
     from dqnitro.lab.atari import read_run
 
+    code: int | None = member.code
     run = read_run(job.folder, job.game, job.seed, code)
     fresh = f", {run.fresh['mean']:,.1f} over {len(run.fresh['scores'])} fresh games" if run.fresh else ""
     score = "no game" if run.training is None else f"score {run.training:,.1f}"
     wall_s = run.facts["wall_s"] or 0.0
-    words = last_words(job.folder.log(job.seed)) if code else ""
+    words = last_line(member, job.folder.log(job.seed)) if code else ""
     why = f"; {words}" if words else ""
     return f"{_name(job)}: {run.facts['state']}, {score}{fresh}, {millions(run.frames)} frames, {duration(wall_s)}{why}"
 
@@ -235,7 +250,7 @@ def millions(frames: float | None) -> str:
     return f"{frames / 1e6:,.1f} M" if frames >= 1e6 else f"{frames / 1e3:,.0f} k"
 
 
-def _page(result: dict[str, Any], out: pathlib.Path, state: pathlib.Path, args: argparse.Namespace) -> None:
+def _page(out: pathlib.Path, state: pathlib.Path, args: argparse.Namespace, home: Home) -> None:
     from dqnitro.report.html import write_page
     from dqnitro.report.lab_page import render_lab
     from dqnitro.report.read_result import read_sources
@@ -244,7 +259,7 @@ def _page(result: dict[str, Any], out: pathlib.Path, state: pathlib.Path, args: 
     _, results = read_sources([out])
     write_page(page, render_lab([], results, page))
     if not args.json:
-        print(f"page {page}")
+        print(f"page {home.named(str(page))}")
 
 
 # ---- the table

@@ -31,27 +31,35 @@ def main(argv: list[str]) -> int:
     p.add_argument("--eval-envs", default="")
     p.add_argument("--no-video", action="store_true")
     p.add_argument("--trust", action="store_true")
+    p.add_argument("--marks", default="")
     args = p.parse(argv)
     stop_with_parent()
     sleep_while_gpu_works()
     folder = SeedsFolder.read(pathlib.Path(args.folder))
     # Results store the command that a user would type to repeat them.
     sys.argv = ["dqnitro", *shlex.split(folder.command)[1:]] if folder.command else sys.argv
-    result = _run(folder, args.seed, args.minutes, args.trust)
+    result = _run(folder, args.seed, args.minutes, args.trust, args.marks)
     if result.exit_code == 0:
         afterwards(result, args.eval_games, not args.no_video, always=args.eval_always, envs=args.eval_envs)
     write_page(result.run_dir)
     return result.exit_code
 
 
-def _run(folder: SeedsFolder, seed: int, minutes: float, trust: bool) -> Any:
+def _run(folder: SeedsFolder, seed: int, minutes: float, trust: bool, marks: str) -> Any:
+    """`marks`: of a search, whose trials are stopped where they fall behind."""
     from dqnitro.session import LIMITS, resume, train
 
     config = folder.config.replace(seed=seed, max_minutes=minutes)
+    callbacks = []
+    if marks:
+        from dqnitro.lab.search_runs import Looks, Marks
+
+        callbacks = [Looks(Marks.of(marks))]
     if folder.resumable(seed):
-        return resume(folder.run_dir(seed), trust=trust, **{name: getattr(config, name) for name in LIMITS})
+        limits = {name: getattr(config, name) for name in LIMITS}
+        return resume(folder.run_dir(seed), trust=trust, callbacks=callbacks, **limits)
     folder.clear_unbegun(seed)
-    return train(config, folder.run_dir(seed), recipe=folder.recipe, rungs=folder.rungs)
+    return train(config, folder.run_dir(seed), recipe=folder.recipe, rungs=folder.rungs, callbacks=callbacks)
 
 
 if __name__ == "__main__":

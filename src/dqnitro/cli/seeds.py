@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
 from dqnitro.cli.terminal.flags import config_changes, note
-from dqnitro.cli.terminal.following import follow
+from dqnitro.cli.terminal.following import follow, last_line
 from dqnitro.cli.terminal.launching import Job, Place, place
 from dqnitro.cli.terminal.live import LOG_EVERY_S, Block, json_line
 from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.errors import ConfigError
 from dqnitro.seeds.folder import FILE, SeedsFolder, seed_range
-from dqnitro.seeds.launcher import last_words
 from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
 from dqnitro.storage.by_url import is_url
 from dqnitro.storage.home import Home, home_at
@@ -49,8 +48,6 @@ def train_seeds(args: argparse.Namespace) -> int:
             "leave out --runner cluster; --on CLUSTER runs whole seeds on its nodes",
         )
     url = next((text for text in (args.run_dir, args.resume) if text and is_url(text)), None)
-    if url and args.on is None:
-        raise ConfigError(f"{url}: only runs on a cluster are stored at a URL", "add --on ray, or give a folder")
     with home_at(url, FILE, bool(args.resume)) as home:
         try:
             folder, team, stopped, wall_s = _trained(args, plan, home)
@@ -197,8 +194,7 @@ def _follow(
 def _facts(folder: SeedsFolder, team: AnyTeam, seed: int) -> dict[str, Any]:
     member = team.members.get(seed)
     code = member.code if member else None
-    told = getattr(member, "why", "") or last_words(folder.log(seed))
-    why = told.removeprefix(f"dqnitro {one_seed.NAME}: ") if code else ""
+    why = last_line(member, folder.log(seed)) if code else ""
     found = seed_facts(folder, seed, code, why)
     if found["state"] in ("solved", "steps", "minutes", "stopped", "waiting"):
         found["why"] = None  # its last line is not an error

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli import one_seed
 from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes, count, note
-from dqnitro.cli.terminal.following import follow
-from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place, state_folder
+from dqnitro.cli.terminal.following import follow, last_line
+from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place, state_at
 from dqnitro.cli.terminal.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
-from dqnitro.common.files import alone_in, check_writable
+from dqnitro.common.files import check_writable
 from dqnitro.errors import ConfigError
+from dqnitro.seeds.folder import FILE as SEEDS
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
-from dqnitro.seeds.launcher import last_words
+from dqnitro.storage.home import Home
 
 if TYPE_CHECKING:
     from dqnitro.lab.sweep_runs import Asked
@@ -35,6 +36,7 @@ Examples
 
 Several settings at once, with Optuna (pip install 'dqnitro[optuna]'): values with commas, or a range
   dqnitro sweep learning-rate=1e-5..1e-3 n-step=1,3,5 --game pong,breakout --recipe auto --minutes 2 --trials 30
+  dqnitro sweep learning-rate=1e-5..1e-3 n-step=1,3,5 --steps 2e6 --trials 60 --at-once 8 --on auto
 The first trial is the recipe as it is; trials that fall behind are stopped early; the same command goes on where it
 stopped. Points are the mean of human-normalised scores (of one game without a human score: its score).
 
@@ -63,12 +65,13 @@ def make_parser() -> Parser:
     add_on_flag(p, "train the runs")
     p.add_argument(
         "--state", metavar="PATH",
-        help="a folder with a folder for every run, of a search a file with its trials; the same command goes on "
-        "(default with --on: sweeps/SETTING-GAME-..., of a search sweeps/search-...)",
+        help="a folder, or a URL (s3://...), with a folder for every run; of a search without --on and --at-once a "
+        "file with its trials. The same command goes on (default with --on: sweeps/SETTING-GAME-..., of a search "
+        "sweeps/search-...)",
     )  # fmt: skip
     p.add_argument(
         "--at-once", type=count(0, 1000), default=0, metavar="N",
-        help="with --on or --state: runs at the same time (default: as many as fit)",
+        help="with --on or --state: runs at the same time (default: as many as fit); of a search: trials",
     )  # fmt: skip
     add_result_flags(p, "write the result to this file (default: sweeps/SETTING-GAME-DATE.json)")
     add_config_flags(p)
@@ -78,6 +81,8 @@ def make_parser() -> Parser:
 def main(argv: list[str]) -> int:
     args = make_parser().parse(argv)
     if "=" in args.setting:
+        from dqnitro.cli.search import search_main
+
         return search_main(args)
     from dqnitro.lab.store import default_path
     from dqnitro.lab.sweep import find_setting, parse_values, sweep
@@ -91,12 +96,11 @@ def main(argv: list[str]) -> int:
     out = pathlib.Path(args.out) if args.out else default_path(setting, args.game, pathlib.Path("sweeps"))
     check_writable(out)
     if args.on is not None or args.state is not None:
-        from dqnitro.lab.sweep_runs import Asked, default_state
+        from dqnitro.lab.sweep_runs import FILE, Asked, default_state
 
         asked = Asked(args.game, setting, values, args.recipe, tuple(seeds), changes)
-        state = state_folder(args.state) or default_state(asked)
-        with alone_in(state):
-            return finish(_with_folders(asked, state, args), out, args.json, show)
+        with state_at(args.state, default_state(asked), FILE) as (state, home):
+            return finish(_with_folders(asked, state, args, home), out, args.json, show)
     say_where(args, args.recipe)
     with Reports(f"sweep {args.setting}", args) as progress:
         result = sweep(
@@ -106,58 +110,20 @@ def main(argv: list[str]) -> int:
     return finish(result, out, args.json, show)
 
 
-def search_main(args: Any) -> int:
-    """Several settings and games at once."""
-    from dqnitro.common.files import file_stem
-    from dqnitro.lab.search import Asked, parse_dimension, search
-
-    if bad := [v for v in args.values if "=" not in v]:
-        raise ConfigError(f"{bad[0]!r} is not SETTING=VALUES", "in a search every setting has its values behind it")
-    if args.on is not None:
-        raise ConfigError("a search trains one trial after the other, on this machine", "leave --on out")
-    changes = config_changes(args)
-    seeds = seed_range(changes.pop("seed", 1), args.seeds or 1)
-    games = [g.strip() for g in args.game.split(",") if g.strip()]
-    space = [parse_dimension(text) for text in (args.setting, *args.values)]
-    asked = Asked(games, space, args.trials, args.recipe, tuple(seeds), changes)
-    name = file_stem(f"search-{'-'.join(games)}-{args.recipe}-{'-'.join(d.field for d in space)}"[:120])
-    state = pathlib.Path(args.state) if args.state else pathlib.Path("sweeps") / f"{name}.journal"
-    out = pathlib.Path(args.out) if args.out else state.with_suffix(".json")
-    check_writable(out)
-    say_where(args, args.recipe, games[0] if games else "")
-    with Reports("sweep", args) as progress:
-        result = search(asked, state, progress.say)
-    return finish(result, out, args.json, show_search)
-
-
-def show_search(result: dict[str, Any]) -> None:
-    fields = list(result["space"])
-    columns = (("trial", "right"), *((f, "right") for f in fields), (result["unit"], "right"), ("state", "left"))
-    lines = []
-    for r in result["rows"]:
-        values = [r["settings"].get(f) for f in fields]
-        told = [f"{v:.3g}" if isinstance(v, float) else str(v) for v in values]
-        state = r["state"] + " (recipe)" * (r["settings"] == result["own"])
-        lines.append([str(r["trial"]), *told, "-" if r["points"] is None else f"{r['points']:.3g}", state])
-    show_table(columns, lines)
-    for r in result["rows"]:
-        if r["why"]:
-            print(f"trial {r['trial']}: {r['why']}")
-    print(f"\n{len(lines)} of {result['trials']} trials, recipe {result['recipe']}, games {', '.join(result['games'])}")
-
-
-def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace) -> dict[str, Any]:
+def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace, home: Home) -> dict[str, Any]:
     """Every run is a process with a folder, here or on a cluster."""
     from dqnitro.lab.sweep import base_of, result_of
-    from dqnitro.lab.sweep_runs import FILE, jobs_of, open_folders, read_runs
+    from dqnitro.lab.sweep_runs import FILE, folder_of, jobs_of, open_folders, read_runs
     from dqnitro.seeds.allocation import least_need
 
     with place(args.on) as here:
+        home.fetch(home.names(folder_of(state, asked.setting, value) for value in asked.values))
         folders, skipped, mine = open_folders(state, asked, here.share, args.at_once)
+        home.keep(home.names([state / FILE, *(f.path / SEEDS for f in folders.values())]))
         todo = jobs_of(asked, folders)
         note(
             f"{len(asked.values)} values of {asked.setting}, {len(asked.seeds)} seeds each: {len(todo)} runs to do, "
-            f"{mine.at_once} at a time ({mine.why}) -> {state}"
+            f"{mine.at_once} at a time ({mine.why}) -> {home.url or state}"
         )
 
         def command(i: int) -> list[str]:
@@ -174,10 +140,10 @@ def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace) -
         }  # fmt: skip
         need = least_need(todo[0].folder.config) if todo and args.on else None
         at = here if need else Place(None)  # nothing to do needs no node
-        team = at.team(
-            jobs, mine.at_once, mine.torch_threads, need, state / FILE, todo[0].folder.config if todo else None
-        )
-        with Reports(f"sweep {args.setting}", args) as progress:
+        config = todo[0].folder.config if todo else None
+        team = at.team(jobs, mine.at_once, mine.torch_threads, need, state / FILE, config, home)
+        every = home.names(p for j in todo for p in j.files)
+        with home.followed(every), Reports(f"sweep {args.setting}", args) as progress:
 
             def look(ended: Sequence[Any]) -> None:
                 done = len(todo) - len(team.waiting) - len(team.running)
@@ -185,7 +151,7 @@ def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace) -
 
             stopped, _ = follow(team, look, name)
     for i, member in team.members.items():
-        words = last_words(todo[i].folder.log(todo[i].seed)) if member.code and not stopped else ""
+        words = last_line(member, todo[i].folder.log(todo[i].seed)) if member.code and not stopped else ""
         if words:
             note(f"{name(i)}: {words}")
     base = base_of(asked.game, asked.recipe, asked.changes)

@@ -58,7 +58,7 @@ def make_parser() -> Parser:
     )
     p.add_argument(
         "--run-dir", metavar="DIR",
-        help="where the run is stored (default: runs/GAME-RECIPE-...); with --seeds and --on also a URL: s3://...",
+        help="where the run is stored (default: runs/GAME-RECIPE-...); with --seeds also a URL: s3://...",
     )  # fmt: skip
     p.add_argument(
         "--seeds",
@@ -128,7 +128,9 @@ def main(argv: list[str]) -> int:
 
         return train_seeds(args)
     if args.run_dir and is_url(args.run_dir):
-        raise ConfigError(f"--run-dir {args.run_dir} needs --seeds and --on", "`--seeds 1 --on ray` is one run")
+        raise ConfigError(
+            f"--run-dir {args.run_dir}: only runs of --seeds are stored at a URL", "`--seeds 1` is one run"
+        )
     if args.on is not None:
         from dqnitro.cluster.connect import ADDRESS, check_address
 

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -67,15 +68,16 @@ def connect(where: str) -> Cluster:
     ray = import_ray(where)
     if ray.is_initialized():
         return Cluster(ray, where, ours=False)
-    if where.startswith(REMOTE):
-        _knock(where)
+    if address := where if where.startswith(REMOTE) else _found() if where == FOUND else "":
+        _knock(where, address)
     options: dict[str, Any] = {"address": "local" if where == LOCAL else where}
     if where == LOCAL:
         from dqnitro.common.host import usable_cores
 
         options |= {"num_cpus": usable_cores(), "object_store_memory": STORE_BYTES, "include_dashboard": False}
     try:
-        with handlers_kept():
+        with handlers_kept(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # what went wrong is the error's to say
             ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
     except ConnectionError as e:
         ray.shutdown()
@@ -120,12 +122,25 @@ def import_ray(where: str) -> Any:
     return ray
 
 
-def _knock(where: str) -> None:
-    host, _, port = where.removeprefix(REMOTE).rpartition(":")
+def _found() -> str:
+    """The address of the cluster that this machine belongs to, as Ray will find it; empty where Ray says more."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    if named.startswith(REMOTE):
+        return named
+    try:
+        return importlib.import_module("ray._private.services").canonicalize_bootstrap_address(FOUND) or ""
+    except Exception:
+        return ""
+
+
+def _knock(where: str, address: str) -> None:
+    """One line now, where Ray would try for minutes: a cluster that has ended leaves its address behind."""
+    host, _, port = address.removeprefix(REMOTE).rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_S).close()
     except OSError as e:
-        raise ConfigError(f"--on {where}: nothing answers there ({e})", _hint(where)) from e
+        at = "there" if where == address else f"at {address}, where Ray says that it is"
+        raise ConfigError(f"--on {where}: nothing answers {at} ({e})", _hint(where)) from e
 
 
 def _short(e: BaseException) -> str:

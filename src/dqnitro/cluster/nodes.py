@@ -181,6 +181,9 @@ def _each(
         try:
             found = ray.get(answer, timeout=PROBE_S)
         except Exception as e:
+            if (cause := getattr(e, "cause", None)) is not None:  # it answered, with an error
+                told = " ".join(f"{type(cause).__name__}: {cause}".split())[:300]
+                raise ConfigError(f"node {node.name} cannot be asked ({told})", f"{INSTALL} there") from e
             if not is_up(cluster, node):
                 continue
             raise ConfigError(f"node {node.name} does not answer ({type(e).__name__})", "`ray status` shows it") from e

@@ -9,148 +9,22 @@ folder has a copy of it, and its actor brings what is new to a storage or, by me
 from __future__ import annotations
 
 import contextlib
-import os
 import pathlib
-import platform
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from dqnitro.cluster.connect import Cluster
 from dqnitro.cluster.nodes import Need
-from dqnitro.common.files import HeldLock, temporary_folder
-from dqnitro.errors import UserError
-from dqnitro.storage.away import PREFIX, Away, Courier
-from dqnitro.storage.by_url import storage_at
-from dqnitro.storage.mailbox import Answer, Mailbox, MailboxStorage, Request, Served, serve
-from dqnitro.storage.mirror import Superseded
+from dqnitro.common.files import HeldLock
+from dqnitro.storage.host import PATIENCE_S, TRAVEL_S, Order, RunHost
+from dqnitro.storage.mailbox import Served, serve
 
-PATIENCE_S = 60.0  # for saving, before what was told to stop is killed
-TRAVEL_S = 600.0  # the same where what was saved has to travel
-LOCK_S = 300.0  # for a lost process of the same run, which may not know yet that its node is cut off
-LOOK_S = 0.25
 STOPPED = (129, 130, 143)  # exit codes of a run that a signal stopped, after it had saved
 LOST, LOST_WITHIN_S = 3, 120.0  # this many losses, each this soon after a start, are not accidents
-
-
-class Order(NamedTuple):
-    """What a node has to know to start a run."""
-
-    arguments: tuple[str, ...]  # after the name of the interpreter, which each node has its own of
-    log: str
-    folder: str  # of the run: its lock is waited for
-    environment: dict[str, str]
-    away: Away | None = None  # of a folder that the node does not see
-
-    def moved(self, scratch: pathlib.Path) -> Order:
-        """The same work in a scratch folder."""
-        assert self.away is not None
-        at = self.away.moved
-        arguments = tuple(at(word, scratch) for word in self.arguments)
-        return Order(arguments, at(self.log, scratch), at(self.folder, scratch), self.environment)
-
-
-class Ended(NamedTuple):
-    """How a process ended."""
-
-    code: int
-    why: str = ""  # where that does not stand in its log
-
-
-class RunHost:
-    """The actor: one process on its node."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._told = 0  # the signal that came before there was a process
-        self._mailbox = Mailbox()
-
-    def node(self) -> str:
-        """Where it is; answered as soon as Ray has placed the actor."""
-        return platform.node()
-
-    def exchange(self, answer: Answer | None) -> Request | None:
-        """Called by the command again and again where files travel by messages."""
-        return self._mailbox.exchange(answer)
-
-    def run(self, order: Order) -> Ended:
-        """The process from start to end."""
-        if order.away is None:
-            return Ended(self._train(order))
-        try:
-            with temporary_folder(PREFIX) as scratch:
-                url = order.away.url
-                storage = storage_at(url) if url else MailboxStorage(self._mailbox.call)
-                courier = Courier(order.away, storage, scratch)
-                courier.begin()
-                return Ended(self._train(order.moved(scratch), courier))
-        except Superseded:
-            return Ended(-signal.SIGKILL)  # nobody waits for this answer
-        except UserError as e:
-            return Ended(e.exit_code, str(e))
-
-    def _train(self, order: Order, courier: Courier | None = None) -> int:
-        from dqnitro.common.files import is_locked
-
-        node, end = os.getppid(), time.monotonic() + LOCK_S
-        while is_locked(pathlib.Path(order.folder)) and time.monotonic() < end and not self._told:
-            time.sleep(LOOK_S)  # a lost process of this run is still saving
-        code = 128 + self._told if self._told else self._follow(self._start(order), node, courier)
-        if courier is not None:
-            courier.end()
-        return code
-
-    def _follow(self, process: subprocess.Popen[bytes], node: int, courier: Courier | None) -> int:
-        try:
-            while (code := process.poll()) is None and os.getppid() == node:
-                time.sleep(LOOK_S)
-                if courier is not None:
-                    courier.look()
-        except BaseException:  # what it computes cannot be stored, or is not wanted
-            self._end(process)
-            raise
-        if code is None:
-            # The node is dead. Ray would let this call come to its end first, with a process that nobody knows of.
-            self._end(process)
-            if courier is not None:
-                courier.end_alone()
-            os._exit(1)
-        return code
-
-    def _start(self, order: Order) -> subprocess.Popen[bytes]:
-        # Ray blocks Ctrl-C in its workers, and a child inherits that from the thread that starts it.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-        source = str(pathlib.Path(__file__).parents[2])
-        paths = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
-        with pathlib.Path(order.log).open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, *order.arguments], stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env={**os.environ, "PYTHONPATH": paths, **order.environment}, start_new_session=True,
-            )  # fmt: skip
-        if self._told:
-            self._process.send_signal(self._told)
-        return self._process
-
-    def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Let it save, but not for ever."""
-        process.terminate()
-        try:
-            process.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-    def stop(self, number: int) -> None:
-        """Pass a signal on."""
-        self._told = number
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.send_signal(number)
 
 
 @dataclass
@@ -187,6 +61,10 @@ class RayTeam:
         self.waiting = list(seeds)
         self.members: dict[int, Member] = {}
         self._signal = 0
+
+    @property
+    def stopping(self) -> bool:
+        return bool(self._signal)
 
     @property
     def running(self) -> list[int]:
@@ -294,10 +172,3 @@ class RayTeam:
         for member in self._open():
             self._free(member)
             member.code = -signal.SIGKILL
-
-
-def order_of(
-    command: Sequence[str], log: pathlib.Path, folder: pathlib.Path, env: Mapping[str, str], away: Away | None = None
-) -> Order:
-    """An order from a command as `subprocess` takes it, whose first word is this machine's interpreter."""
-    return Order(tuple(command[1:]), str(log.resolve()), str(folder.resolve()), dict(env), away)

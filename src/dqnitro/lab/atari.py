@@ -108,6 +108,11 @@ class Job(NamedTuple):
     def run_dir(self) -> pathlib.Path:
         return self.folder.run_dir(self.seed)
 
+    @property
+    def files(self) -> tuple[pathlib.Path, pathlib.Path]:
+        """All that its process writes."""
+        return self.run_dir, self.folder.log(self.seed)
+
 
 Sharing = Callable[[Config, int, int], Share]
 

@@ -60,6 +60,16 @@ class Dimension:
             return trial.suggest_int(self.field, int(self.low), int(self.high), log=self.log)
         return trial.suggest_float(self.field, self.low, self.high, log=self.log)
 
+    def distribution(self) -> Any:
+        """The same, as Optuna is told of trials that there were."""
+        from optuna import distributions as d
+
+        if self.choices:
+            return d.CategoricalDistribution(self.choices)
+        if self.whole:
+            return d.IntDistribution(int(self.low), int(self.high), log=self.log)
+        return d.FloatDistribution(self.low, self.high, log=self.log)
+
     def __str__(self) -> str:
         return ",".join(map(str, self.choices)) if self.choices else f"{self.low:g}..{self.high:g}"
 
@@ -95,10 +105,12 @@ class _Stopped(Exception):
 
 
 class Watch(Callback):
-    """Tells the points of a run at each of its quarters, and stops it where `behind` says so."""
+    """Tells the points of a run at each of its quarters, and stops it where `behind` says so. `first`: the next look,
+    of a run that is resumed.
+    """
 
-    def __init__(self, config: Config, behind: Callable[[int, float], bool]) -> None:
-        self._config, self._behind, self._look, self.stopped = config, behind, 1, False
+    def __init__(self, config: Config, behind: Callable[[int, float], bool], first: int = 1) -> None:
+        self._config, self._behind, self._look, self.stopped = config, behind, first, False
 
     def on_tick(self, run: Training, tick: Any) -> None:
         c = self._config
@@ -218,13 +230,17 @@ def run_trial(trial: Any, asked: Asked, say: Callable[[str], None]) -> float | s
     return sum(done) / len(done)
 
 
+def check_optuna() -> None:
+    try:
+        import optuna  # noqa: F401
+    except ModuleNotFoundError as e:
+        raise ConfigError("a search over several settings needs Optuna", "pip install 'dqnitro[optuna]'") from e
+
+
 def search(asked: Asked, path: pathlib.Path, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """Trials until there are as many as were asked for, those of earlier calls included."""
     base = asked.check()
-    try:
-        import optuna  # noqa: F401 - before there is a file
-    except ModuleNotFoundError as e:
-        raise ConfigError("a search over several settings needs Optuna", "pip install 'dqnitro[optuna]'") from e
+    check_optuna()  # before there is a file
     path.parent.mkdir(parents=True, exist_ok=True)
     with alone_with(path):
         return _search(asked, path, base, say)
@@ -265,7 +281,6 @@ WORDS = {"COMPLETE": "measured", "PRUNED": "stopped early", "FAIL": "skipped"}
 
 
 def make_result(study: Any, asked: Asked, base: Config, interrupted: str | None, path: pathlib.Path) -> dict[str, Any]:
-    """What is known, in the format of lab/store.py; the best trial first."""
     rows = [
         {
             "trial": t.number + 1, "settings": dict(t.params), "state": WORDS[t.state.name],
@@ -277,11 +292,18 @@ def make_result(study: Any, asked: Asked, base: Config, interrupted: str | None,
         for t in study.trials
         if counts(t)
     ]  # fmt: skip
+    return result_of(asked, base, rows, interrupted, str(path))
+
+
+def result_of(
+    asked: Asked, base: Config, rows: list[dict[str, Any]], interrupted: str | None, state: str
+) -> dict[str, Any]:
+    """What is known, in the format of lab/store.py; the best trial first."""
     rows.sort(key=lambda r: (r["points"] is None, -(r["points"] or 0.0), r["trial"]))
     own = {d.field: getattr(base, d.field) for d in asked.space}
     head = header(
         "search", ",".join(asked.games), games=list(asked.games), recipe=asked.recipe, seeds=list(asked.seeds),
-        trials=asked.trials, seconds=base.max_minutes * 60, steps_per_run=base.max_steps, state=str(path),
+        trials=asked.trials, seconds=base.max_minutes * 60, steps_per_run=base.max_steps, state=state,
         space={d.field: str(d) for d in asked.space}, own=own,
         unit="human-normalised score" if has_points(asked.games[0]) else "score",
     )  # fmt: skip

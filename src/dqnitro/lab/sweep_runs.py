@@ -47,9 +47,19 @@ class Job(NamedTuple):
     def run_dir(self) -> pathlib.Path:
         return self.folder.run_dir(self.seed)
 
+    @property
+    def files(self) -> tuple[pathlib.Path, pathlib.Path]:
+        """All that its process writes."""
+        return self.run_dir, self.folder.log(self.seed)
+
 
 def default_state(asked: Asked) -> pathlib.Path:
     return pathlib.Path("sweeps") / file_stem(f"{asked.setting}-{asked.game}-{asked.recipe}")
+
+
+def folder_of(state: pathlib.Path, setting: str, value: Any) -> pathlib.Path:
+    """Of the runs of a value."""
+    return state / file_stem(f"{setting}-{value}")
 
 
 def open_folders(
@@ -75,7 +85,7 @@ def open_folders(
     threads = {"torch_threads": mine.torch_threads, "env_threads": mine.env_threads}
     folders = {}
     for value, config in configs.items():
-        path = state / file_stem(f"{asked.setting}-{value}")
+        path = folder_of(state, asked.setting, value)
         if is_seeds(path):
             read = SeedsFolder.read(path)
             folders[value] = read.with_seeds(tuple(sorted({*read.seeds, *asked.seeds})))

@@ -23,6 +23,7 @@ class Member:
     seed: int
     process: subprocess.Popen[bytes]
     code: int | None = None  # how it ended; None: it runs
+    why: str = ""  # it ended so, where the log of the run does not say it
 
 
 class Team:
@@ -31,10 +32,14 @@ class Team:
     def __init__(
         self, command: Callable[[int], Sequence[str]], seeds: Sequence[int], at_once: int,
         log: Callable[[int], pathlib.Path], environment: Mapping[str, str] | None = None,
+        patience_s: float = 0.0, beside: bool = False,
     ) -> None:  # fmt: skip
+        """`beside`: the processes are not the runs themselves, so that a log of theirs is no log of a run."""
         self._command, self._at_once, self._log = command, at_once, log
+        self._patience_s, self._beside = patience_s, beside
         self._environment = {**os.environ, **(environment or {})}
         self.waiting = list(seeds)
+        self.stopping = False
         self.members: dict[int, Member] = {}
 
     @property
@@ -47,6 +52,7 @@ class Team:
         for member in self.members.values():
             if member.code is None and (code := member.process.poll()) is not None:
                 member.code = code
+                member.why = last_words(self._log(member.seed)) if code and self._beside else ""
                 if member.process.stdin is not None:
                     member.process.stdin.close()
                 ended.append(member)
@@ -72,7 +78,7 @@ class Team:
         """Send the signal to all processes and start no more. On the first signal they save; on the second they end at
         once.
         """
-        self.waiting = []
+        self.waiting, self.stopping = [], True
         for seed in self.running:
             _tell(self.members[seed].process, number)
 
@@ -89,9 +95,9 @@ class Team:
         return [self.members[seed] for seed in self.running if is_stopped(self.members[seed])]
 
     def close(self) -> None:
-        """Stop all processes that still run; they have a minute to save."""
+        """Stop all processes that still run; they have a minute to save, or more if what they save has to travel."""
         self.stop(signal.SIGTERM)
-        end = time.monotonic() + PATIENCE_S
+        end = time.monotonic() + (self._patience_s or PATIENCE_S)
         for seed in self.running:
             process = self.members[seed].process
             try:

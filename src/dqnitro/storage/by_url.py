@@ -70,6 +70,20 @@ class UrlStorage:
     def __init__(self, url: str, system: Any, root: str) -> None:
         self.url, self._system, self._root = url.rstrip("/"), system, root
 
+    def below(self, name: str) -> UrlStorage:
+        """A folder in here."""
+        return UrlStorage(f"{self.url}/{checked(name)}", self._system, self._at(name))
+
+    def top(self) -> set[str]:
+        """The names of the files and folders that are here."""
+        with self._guarded():
+            self._system.invalidate_cache()
+            try:
+                paths = [str(path).rstrip("/") for path in self._system.ls(self._root, detail=False)]
+            except FileNotFoundError:
+                return set()
+        return {name for path in paths if visible(name := path.rpartition("/")[2])}
+
     def files(self, tops: Sequence[str]) -> dict[str, int]:
         found: dict[str, int] = {}
         with self._guarded():

@@ -10,7 +10,7 @@ import contextlib
 import pathlib
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from dqnitro.common.files import temporary_folder
@@ -32,6 +32,14 @@ class Home:
     def path(self) -> pathlib.Path | None:
         """The copy, if there is one."""
         return None
+
+    def folder_of(self, path: pathlib.Path) -> str:
+        """The URL of a folder of the copy; empty without one."""
+        return ""
+
+    def names(self, paths: Iterable[pathlib.Path]) -> list[str]:
+        """Paths in the copy as names in the folder; none without a copy."""
+        return []
 
     def fetch(self, tops: Sequence[str]) -> None:
         """Bring what there is of these runs here, without the data of checkpoints."""
@@ -60,6 +68,7 @@ class UrlHome(Home):
         self.url, self.storage, self.folder = url.rstrip("/"), storage, folder
         self._kept: set[str] = set()
         self._fetching = threading.Lock()
+        self.path.mkdir()
 
     @property
     def path(self) -> pathlib.Path:
@@ -67,7 +76,6 @@ class UrlHome(Home):
 
     def take(self, name: str) -> None:
         """Bring one file here."""
-        self.path.mkdir(exist_ok=True)
         try:
             (self.path / name).write_bytes(b"".join(whole(self.storage, name)))
         except FileNotFoundError as e:
@@ -78,11 +86,19 @@ class UrlHome(Home):
             path = self.path / name
             if path.is_file():
                 data = path.read_bytes()
-                named = renamed(name, data, str(self.path), self.url) if name in NAMING else data
+                known = path.name in NAMING
+                named = renamed(path.name, data, str(self.path), self.url) if known else data
                 self.storage.write(name, [named])
                 self._kept.add(name)
             elif name in self._kept:
                 self.storage.delete([name])
+
+    def folder_of(self, path: pathlib.Path) -> str:
+        name = path.resolve().relative_to(self.path).as_posix()
+        return self.url if name == "." else f"{self.url}/{name}"
+
+    def names(self, paths: Iterable[pathlib.Path]) -> list[str]:
+        return [path.relative_to(self.path).as_posix() for path in paths]
 
     def fetch(self, tops: Sequence[str]) -> None:
         with self._fetching:
@@ -111,7 +127,8 @@ class UrlHome(Home):
             self.fetch(tops)
 
     def served(self, root: pathlib.Path) -> Served:
-        return Collected(self.storage, self.folder / "pieces")
+        name = root.resolve().relative_to(self.path).as_posix()
+        return Collected(self.storage if name == "." else self.storage.below(name), self.folder / "pieces" / name)
 
     def named(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -126,17 +143,23 @@ def _without_data(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def home_at(url: str | None, must_have: str, resume: bool) -> Iterator[Home]:
-    """The folder at a URL (None: on a disk). A new one must not have the file `must_have`, one to resume must."""
+def home_at(url: str | None, must_have: str, resume: bool | None) -> Iterator[Home]:
+    """The folder at a URL (None: on a disk). A new one must not have the file `must_have`, one to resume must.
+
+    `resume` None: whichever it is. Then one without that file must be empty.
+    """
     if url is None:
         yield Home()
         return
     storage = storage_at(url)
     with temporary_folder("dqnitro-home-") as folder:
         home = UrlHome(url, storage, folder)
-        if resume:
+        begun = must_have in (there := storage.top())
+        if resume or (resume is None and begun):
             home.take(must_have)
-        elif must_have in storage.files([must_have]):
+        elif resume is None and there:
+            raise ConfigError(f"{url} is not empty and has no {must_have}", "give a new place with --state")
+        elif begun:
             raise ConfigError(f"{url} is not empty", f"continue it with --resume {url}, or take another --run-dir")
         _try_out(url, storage)
         yield home

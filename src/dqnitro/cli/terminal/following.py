@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
 import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dqnitro.cli.terminal.flags import note
-from dqnitro.seeds.launcher import Team
+from dqnitro.seeds.launcher import Team, last_words
 
 if TYPE_CHECKING:
     from dqnitro.cluster.team import RayTeam
@@ -39,6 +40,12 @@ def follow(
     finally:
         team.close()
     return stopped, time.monotonic() - begun
+
+
+def last_line(member: Any, log: pathlib.Path) -> str:
+    """Why a member ended with an error, in a line."""
+    told = member.why or last_words(log)
+    return told.partition("dqnitro one_seed: ")[2] or told
 
 
 def _watch(

@@ -6,15 +6,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import pathlib
+import pickle
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dqnitro.cli.terminal.flags import Parser, note
+from dqnitro.common.files import alone_in
+from dqnitro.errors import ConfigError
 from dqnitro.process_setup import SHARED_GPU
 from dqnitro.seeds.launcher import Team
-from dqnitro.storage.home import Home
+from dqnitro.storage.by_url import is_url, plain_path
+from dqnitro.storage.home import Home, UrlHome, home_at
 
 if TYPE_CHECKING:
     from dqnitro.cluster.connect import Cluster
@@ -39,14 +45,14 @@ class Job(NamedTuple):
     result: pathlib.Path | None = None  # what it makes, if that is not its folder; like that beside the log
 
     def away(self, home: Home) -> Away:
-        """What a node needs that does not see the folder."""
+        """What a process needs that does not see the folder."""
         from dqnitro.seeds.folder import FILE
         from dqnitro.storage.away import Away
 
         root = self.log.resolve().parent
         inputs = {FILE: (root / FILE).read_bytes()} if (root / FILE).is_file() else {}
         tops = ((self.result or self.folder).name, self.log.name)
-        return Away(str(root), tops, inputs, home.url or str(self.log.parent))
+        return Away(str(root), tops, inputs, home.folder_of(root) or str(self.log.parent))
 
 
 def add_on_flag(p: Parser, what: str) -> None:
@@ -88,10 +94,13 @@ class Place:
         environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
         if self.cluster is None:
             environment |= {SHARED_GPU: "1"} if at_once > 1 else {}
+            if home.url:
+                return _carried(jobs, at_once, environment, home)
             return Team(lambda i: jobs[i].command(), list(jobs), at_once, lambda i: jobs[i].log, environment)
         from dqnitro.cluster.nodes import alive, check_nodes, check_work, fits, shared_out
-        from dqnitro.cluster.team import Order, RayTeam, order_of
+        from dqnitro.cluster.team import RayTeam
         from dqnitro.requirements import cannot_play
+        from dqnitro.storage.host import Order, order_of
 
         assert need is not None
         nodes = alive(self.cluster)
@@ -100,13 +109,15 @@ class Place:
         blind = check_nodes(self.cluster, able, None if home.url else shared)
         if config is not None:
             check_work(self.cluster, able, cannot_play, config)
-        url = home.url if home.url and self._reached(able, home, shared) else ""
+        reached = bool(home.url) and self._reached(able, home, shared)
         travels = bool(home.url or blind)
         if blind:
             note(f"{_names(blind)} not see {shared.parent}: files of runs travel through Ray")
 
         def order(i: int) -> Order:
-            away = jobs[i].away(home)._replace(url=url) if travels else None
+            away = jobs[i].away(home) if travels else None
+            if away is not None and reached:
+                away = away._replace(url=away.shown_as)
             return order_of(jobs[i].command(), jobs[i].log, jobs[i].folder, environment, away)
 
         return RayTeam(
@@ -125,22 +136,54 @@ class Place:
         return not bad
 
 
+def _carried(jobs: dict[int, Job], at_once: int, environment: dict[str, str], home: Home) -> Team:
+    """Processes on this machine for runs at a URL: each trains in a scratch folder, whose files another one brings
+    there.
+    """
+    from dqnitro.storage.host import TRAVEL_S, order_of
+
+    assert isinstance(home, UrlHome)
+    if jobs and home.url.startswith("memory://"):
+        raise ConfigError(f"{home.url}: what is in memory:// ends with its process", "give a folder, or add --on ray")
+    orders = home.folder / "orders"
+    orders.mkdir(exist_ok=True)
+
+    def command(i: int) -> list[str]:
+        away = jobs[i].away(home)
+        order = order_of(jobs[i].command(), jobs[i].log, jobs[i].folder, environment, away._replace(url=away.shown_as))
+        (orders / f"{i}.pickle").write_bytes(pickle.dumps(order))
+        return [sys.executable, "-m", "dqnitro.cli.carried", str(orders / f"{i}.pickle"), str(os.getpid())]
+
+    return Team(command, list(jobs), at_once, lambda i: orders / f"{i}.log", environment, TRAVEL_S, beside=True)
+
+
 def _names(nodes: Sequence[Node]) -> str:
     others = f" and {len(nodes) - 1} others do" if len(nodes) > 1 else " does"
     return f"node {nodes[0].name}{others}"
 
 
 def state_folder(text: str | None) -> pathlib.Path | None:
-    """What `--state` names."""
-    from dqnitro.errors import ConfigError
-    from dqnitro.storage.by_url import is_url, plain_path
-
+    """What `--state` names, for a command whose parts are put together on this machine."""
     if text and is_url(plain_path(text)):
         raise ConfigError(
-            f"--state {text} is a URL, expected a folder",
-            "nodes need not see it: files travel; `dqnitro train --seeds N --on CLUSTER` can store at a URL",
+            f"--state {text} is a URL, expected a folder", "nodes need not see it: what they make travels"
         )
     return pathlib.Path(plain_path(text)) if text else None
+
+
+@contextlib.contextmanager
+def state_at(text: str | None, default: pathlib.Path, must_have: str) -> Iterator[tuple[pathlib.Path, Home]]:
+    """The folder that `--state` names, or the copy here of one at a URL; if it has been begun, the file `must_have` is
+    in it. On a disk one command at a time works there.
+    """
+    if text and is_url(plain_path(text)):
+        with home_at(text, must_have, None) as home:
+            assert home.path is not None
+            yield home.path, home
+        return
+    path = pathlib.Path(plain_path(text)) if text else default
+    with alone_in(path):
+        yield path, DISK
 
 
 @contextlib.contextmanager

@@ -97,13 +97,16 @@ def finish(
     out: pathlib.Path | None,
     as_json: bool,
     show: Callable[[dict[str, Any]], None],
+    shown_as: str = "",
 ) -> int:
-    """Store and show the result, also one cut short by Ctrl-C; returns the exit code."""
+    """Store and show the result, also one cut short by Ctrl-C; returns the exit code. `shown_as`: the name of the file
+    for its user, if it is the copy of one at a URL.
+    """
     store_and_show(result, out, as_json, show)
     if warning := result.get("notes", {}).get("warning"):
         note(f"warning: {warning}")
     if out is not None:
-        note(f"written to {out}")
+        note(f"written to {shown_as or out}")
     from dqnitro.session import EXIT_CODES
 
     return EXIT_CODES[result["interrupted"]] if result.get("interrupted") else 0
