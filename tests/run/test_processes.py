@@ -39,6 +39,7 @@ VARIANTS = {
         "wrappers": ("no-grad", "channels-last"),
     },
     "torchscript": {"wrappers": ("no-grad", "torchscript")},
+    "few-calls": {"wrappers": ("no-grad", "few-calls"), "loss": "huber"},
     "four steps an update": {"steps_per_update": 4.0},
 }  # fmt: skip
 
