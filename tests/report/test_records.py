@@ -13,7 +13,7 @@ from dqnitro.report.html import paragraph, poster
 from dqnitro.report.lab_page import render_lab
 from dqnitro.report.read_result import Result, read_sources
 from dqnitro.report.run_page import render_run
-from dqnitro.report.sections import common, record, trial
+from dqnitro.report.sections import SECTIONS, common, record, trial
 from report import fake_run
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "results"
@@ -101,6 +101,12 @@ def test_published_scores_stand_beside_seeds_of_a_game():
     beside = shown.split("Published scores, each by its own rules")[1]
     assert "here, median in ale-py" in beside and "Rainbow" in beside and "Cleanba" in beside
     assert beside.index("19.4") < beside.index("Rainbow") and "2.3" in beside, "its score and million frames first"
+
+
+def test_a_mean_without_bounds_is_shown_without_an_interval():
+    result = stored("console-steps-h200.json")  # two rounds, of which only the means were kept
+    assert "11.7×" in (shown := SECTIONS["bench"].section(result, "bench", "x")) and "[11.7, 11.7]" not in shown
+    assert "[1.00, 1.00]" not in SECTIONS["bench"].section(stored("ray-cost-2-cores.json"), "bench", "x")
 
 
 def test_what_cannot_be_run_has_no_copy_button():
