@@ -45,7 +45,7 @@ def times(ratio: float) -> str:
 
 
 def bounds(i: Interval, say: Say = rate) -> str:
-    """[1,190, 1,260], or empty for a single value or equal ones, which have no interval. Only the mean carries a unit."""
+    """[1,190, 1,260], or empty for one value or equal ones, which have no interval. Only the mean carries a unit."""
     return f"[{say(i.low)}, {say(i.high)}]".replace("×", "") if i.n > 1 and i.low < i.high else ""
 
 
