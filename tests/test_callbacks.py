@@ -126,6 +126,18 @@ def test_a_callback_that_fails_ends_the_run_with_a_checkpoint(where, tmp_path):
     assert steps == 160
 
 
+def test_one_callback_needs_no_list_and_what_is_none_is_refused_before_the_run(tmp_path):
+    class Stop(Callback):
+        def on_tick(self, run, tick):
+            run.stop("at once")
+
+    assert dqnitro.train(CORRIDOR, callbacks=Stop(), **QUICK).ended == "callback"
+    for given, said in ((Stop, "the class Stop; hint: pass an object: Stop"), ([5], "got 5; hint: pass objects of")):
+        with pytest.raises(ConfigError, match=said):
+            dqnitro.train(CORRIDOR, tmp_path / "run", callbacks=given, **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
 # ---- ready ones
 
 

@@ -471,7 +471,7 @@ def test_a_run_from_a_stranger_imports_nothing_without_trust(stored, tmp_path, m
 
 MOODY = CORRIDOR.replace(env_id="dqnitro_test/Moody-v0", max_steps=240)
 SAID = {
-    "raise": r"KeyError: 'the wrong door' at .*fakes_envs.py:\d+, `raise KeyError",
+    "raise": r"^/.*fakes_envs.py:\d+: KeyError: 'the wrong door' \(in the environment\)",
     "nan reward": r"environment \d returned the reward nan in step \d+",
     "no reward": "the environment's reward must be a number, got None",
     "nan": r"environment \d returned an observation with nan in it, in step \d+",

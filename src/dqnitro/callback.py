@@ -12,13 +12,13 @@ exception in one ends the run with a checkpoint.
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dqnitro.agent import Agent, Tick
 from dqnitro.config import Config
 from dqnitro.envs.base import GameEnd
-from dqnitro.errors import CallbackFailed
+from dqnitro.errors import CallbackFailed, ConfigError
 from dqnitro.events import NullSink, Snapshot, Tally
 
 if TYPE_CHECKING:
@@ -48,6 +48,17 @@ class Callback:
 
     def on_end(self, run: Training, ended: str) -> None:
         """The run has ended and was saved; `ended` is that of the result, or the name of the error."""
+
+
+def as_callbacks(given: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
+    """One callback or several; ConfigError for anything else, before the run begins."""
+    several: tuple[Any, ...] = (given,) if isinstance(given, Callback) or not isinstance(given, Iterable) else (*given,)
+    for callback in several:
+        if isinstance(callback, type) and issubclass(callback, Callback):
+            raise ConfigError(f"callbacks= got the class {callback.__name__}", f"pass an object: {callback.__name__}()")
+        if not isinstance(callback, Callback):
+            raise ConfigError(f"callbacks= got {callback!r}", "pass objects of classes derived from dqnitro.Callback")
+    return several
 
 
 class Training:

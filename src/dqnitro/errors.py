@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import sysconfig
 import traceback
+from collections.abc import Iterable
+
+FRAME = re.compile(r'^ *File "(.+)", line (\d+)', re.MULTILINE)
+OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+LIBRARIES = tuple({sysconfig.get_paths()[name] for name in ("purelib", "platlib", "stdlib")})
 
 
 class DQNitroError(Exception):
@@ -70,7 +77,7 @@ class EnvFailed(DQNitroError):
     exit_code = 5
 
     def __init__(self, message: str, trace: str = "") -> None:
-        super().__init__(f"the environment failed: {message}; hint: repair it; --resume continues a run that had begun")
+        super().__init__(f"{message}; hint: repair it; --resume continues a run that had begun")
         self.trace = trace  # of the environment's own exception
 
 
@@ -125,7 +132,12 @@ class PieceFailed(DQNitroError):
 
 def user_line(error: BaseException) -> str:
     """`file.py:12: ` of the user's innermost line on the way to an error; empty if it has none."""
-    ours = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    lines = [f for f in traceback.extract_tb(error.__traceback__) if not os.path.abspath(f.filename).startswith(ours)]
-    theirs = [f for f in lines if "site-packages" not in f.filename] or lines
-    return f"{theirs[-1].filename}:{theirs[-1].lineno}: " if theirs else ""
+    return line_in(traceback.format_exception(error))
+
+
+def line_in(trace: Iterable[str]) -> str:
+    """The same of a traceback as text, which is all that another process can send."""
+    found = [(str(x[1]), str(x[2])) for text in trace for x in FRAME.finditer(text) if not x[1].startswith("<")]
+    lines = [at for at in found if not at[0].startswith(OURS)]
+    theirs = [at for at in lines if "site-packages" not in at[0] and not at[0].startswith(LIBRARIES)] or lines
+    return "{}:{}: ".format(*theirs[-1]) if theirs else ""

@@ -58,7 +58,8 @@ def test_an_environment_of_ones_own_may_be_called_like_a_game() -> None:
         ("", "unknown .* give an Atari game"),
         ("combat", "no mode for one player"),
         ("no_such_module:Foo-v0", "no module named 'no_such_module'"),
-        ("gymnasium:Foo-v0", "unknown game or environment"),
+        ("gymnasium:Foo-v0", "module 'gymnasium' neither has 'Foo-v0' nor registers it with Gymnasium"),
+        ("support.fakes_envs:Nothing", "neither has 'Nothing' nor .* hint: it has support.fakes_envs:dqnitro_test/"),
         ("Pendulum-v1", r"Box\(-2.0, 2.0, \(1,\), float32\), DQN needs Discrete"),
     ],
 )

@@ -157,7 +157,7 @@ def test_a_signal_is_passed_on_and_what_is_known_is_kept(tmp_path, capsys, monke
     timer.start()
     assert main(arguments(tmp_path, "--at-once", "1", "--json")) == 143
     told = capsys.readouterr()
-    assert json.loads(told.out)["interrupted"] == "SIGTERM" and "2 of 2 runs are not done" in told.err
+    assert json.loads(told.out)["interrupted"] == "SIGTERM" and "not done: 2 of 2 runs" in told.err
 
 
 def test_a_run_that_fails_is_told_and_does_not_stop_the_others(tmp_path, capsys, monkeypatch):

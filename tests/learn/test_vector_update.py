@@ -102,6 +102,25 @@ def test_acting_is_the_networks_own_pass_wherever_its_memory_is():
     torch.testing.assert_close(act(fast.online, torch.from_numpy(obs)), fast.online(torch.from_numpy(obs)))
 
 
+def test_parameters_that_are_neighbours_in_two_pieces_of_memory_take_torchs_pass():
+    _, fast = learners()
+    network, obs = fast.online, torch.ones(3, 5)
+    assert is_flat(network)
+    parameters = list(network.parameters())
+    memory = np.concatenate([p.detach().numpy().ravel() for p in parameters])
+    ends = np.cumsum([p.numel() for p in parameters])[:-1]
+    for p, piece in zip(parameters, np.split(memory, ends), strict=True):
+        p.data = torch.from_numpy(piece).view(p.shape)
+    assert not is_flat(network)
+    torch.testing.assert_close(wrap(("no-grad", "few-calls"), "cpu").act(network, obs), network(obs))
+
+
+@pytest.mark.parametrize("setting", [{"dueling": True}, {"categorical": True}])
+def test_a_config_whose_update_is_another_one_is_refused(setting):
+    with pytest.raises(ConfigError, match=r"wrapper few-calls: its update is written for .* --without few-calls"):
+        learners(**setting)
+
+
 def test_what_diverges_stays_out_of_the_parameters():
     _, fast = learners(loss="mse")
     before = fast.get_state()

@@ -5,6 +5,7 @@ import importlib.util
 import pathlib
 import re
 
+import markdown
 import pytest
 import yaml
 
@@ -59,6 +60,25 @@ def test_links_stay_on_the_site(name):
     there |= {f"live/{p.stem}.html" for p in RESULTS} | {f"examples/{p.name}" for p in (ROOT / "examples").iterdir()}
     targets = re.findall(r"\]\((?!https?:|#)([^)#\s]+)", prose)
     assert not set(targets) - there
+
+
+def anchors(page: str) -> set[str]:
+    """The names that the site gives to the headings of a page; GitHub's differ where dashes or spaces meet."""
+    reader = markdown.Markdown(extensions=["toc", "attr_list", "fenced_code"])
+    return set(re.findall(r' id="([^"]+)"', reader.convert(page)))
+
+
+def test_links_into_a_page_lead_to_a_heading_of_it():
+    known = {name: anchors(text) for name, text in pages().items()}
+    found = [
+        (name, target or name, anchor)
+        for name, text in pages().items()
+        for target, anchor in re.findall(
+            r"\]\(([\w-]+\.md)?#([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
+        )
+    ]
+    assert len(found) > 30
+    assert [link for link in found if link[2] not in known[link[1]] and link[1] != "api.md"] == []
 
 
 def test_a_result_becomes_its_page(tmp_path):

@@ -13,7 +13,7 @@ from dqnitro.report.html import paragraph, poster
 from dqnitro.report.lab_page import render_lab
 from dqnitro.report.read_result import Result, read_sources
 from dqnitro.report.run_page import render_run
-from dqnitro.report.sections import common, record, trial
+from dqnitro.report.sections import SECTIONS, common, record, trial
 from report import fake_run
 
 RESULTS = pathlib.Path(__file__).resolve().parents[2] / "results"
@@ -34,7 +34,7 @@ def test_several_seeds_are_told_by_their_medians():
         ("median score in ale-py", "19.4", "18.2 to 20.0 over 5 seeds, 100 games each"),
     ]
     text = record.section(result, "record", "x")
-    assert text.count("<tr>") == 6 and "wall_s" in text and "[19.8, 20.2]" in text
+    assert text.split("Published scores")[0].count("<tr>") == 6 and "wall_s" in text and "[19.8, 20.2]" in text
 
 
 def test_a_seed_that_was_not_solved_counts_as_slower_than_all_others(tmp_path):
@@ -84,6 +84,31 @@ def test_a_remark_is_told_from_the_command_before_it(command, base, remark):
     assert common.split_command(command) == (base, remark)
 
 
+def test_seeds_timed_from_prompt_to_prompt_are_a_record(tmp_path):
+    result = stored("pong-prompt-h200.json")
+    assert result.kind == "record"
+    facts = {label: (value, about) for label, value, about in record.facts(result)}
+    assert facts["median time to solve"][0] == "11.0 s" and facts["from prompt to prompt"][0] == "26.3 s"
+    assert facts["from prompt to prompt"][1].endswith("over 4 seeds; 1 min 03 s the first time on a machine")
+    page = render_lab([], [result], tmp_path / "p.html")
+    assert "dqnitro train pong --seed 12 --json</code>" in page and "bands the range" not in page
+    head = page.split("</thead>")[0]
+    assert "prompt to prompt" in head and "fresh games" in head and "start-up" not in head and "in ale-py" not in head
+
+
+def test_published_scores_stand_beside_seeds_of_a_game():
+    shown = record.section(stored("pong-h200.json"), "record", "Pong")
+    beside = shown.split("Published scores, each by its own rules")[1]
+    assert "here, median in ale-py" in beside and "Rainbow" in beside and "Cleanba" in beside
+    assert beside.index("19.4") < beside.index("Rainbow") and "2.3" in beside, "its score and million frames first"
+
+
+def test_a_mean_without_bounds_is_shown_without_an_interval():
+    result = stored("console-steps-h200.json")  # two rounds, of which only the means were kept
+    assert "11.7×" in (shown := SECTIONS["bench"].section(result, "bench", "x")) and "[11.7, 11.7]" not in shown
+    assert "[1.00, 1.00]" not in SECTIONS["bench"].section(stored("ray-cost-2-cores.json"), "bench", "x")
+
+
 def test_what_cannot_be_run_has_no_copy_button():
     script = Result(pathlib.Path("x.json"), "trial", {"command": "a throw-away script"})
     assert "copy" not in common.repeat(script) and "Made with: a throw-away script" in common.repeat(script)
@@ -97,7 +122,7 @@ def test_contents_are_in_groups_with_human_titles(tmp_path):
     page = render_lab(runs, results, tmp_path / "p.html")
     contents = page.split('<nav class="contents"')[1].split("</nav>")[0]
     groups = [part.split("</p>")[0] for part in contents.split('<p class="group">')[1:]]
-    assert groups == ["Speed-ups", "Records and runs", "Benchmarks", "Settings", "Sources"]
+    assert groups == ["Speed-ups", "Records and runs", "Benchmarks", "Exactness and faults", "Settings", "Sources"]
     assert contents.index("Pong on NVIDIA H200: 5 seeds") < contents.index("Recipe classic on one H200")
     assert ".json" not in contents and "trial-1" not in contents
     titles = re.findall(r'<a href="#[^"]*">(.*?)</a>', contents)
@@ -157,6 +182,11 @@ def test_the_first_fill_does_not_set_the_scale_of_the_speed(tmp_path):
     chart = speed_curve(runs[0])
     now = next(s for s in chart["series"] if s["name"] == "at the moment")
     assert len(now["y"]) == 16 and max(now["y"]) < 1e5 and chart["y"] == "steps/s"
+    # Nor does it by way of the mean: that counts from where the filling had ended.
+    mean = next(s for s in chart["series"] if s["name"] == "since the first update")
+    a, b = progress[3], progress[-1]
+    expected = (b["steps"] - a["steps"]) / (b["wall_s"] - a["wall_s"])
+    assert mean["y"][-1] == pytest.approx(expected, rel=1e-3)
 
 
 def test_a_video_shows_a_frame_of_its_middle(tmp_path):

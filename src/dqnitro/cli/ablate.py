@@ -13,7 +13,9 @@ from dqnitro.cli.terminal import tables as t
 from dqnitro.cli.terminal.flags import Parser, note
 from dqnitro.cli.terminal.following import follow
 from dqnitro.cli.terminal.launching import Job, add_on_flag, place, state_folder
+from dqnitro.cli.terminal.wording import turns_text
 from dqnitro.errors import ConfigError
+from dqnitro.report.formatting import plural
 from dqnitro.seeds.launcher import last_words
 
 DESCRIPTION = """\
@@ -89,7 +91,7 @@ def _on_nodes(args: argparse.Namespace, argv: list[str]) -> dict[str, Any]:
             part.unlink(missing_ok=True)
         cpus = int(min((node.cpus for node in nodes), default=1))
         gpus = 1 if nodes and all(node.gpus for node in nodes) else 0
-        note(f"{n} node{'s' if n > 1 else ''}, {rounds} rounds each, {cpus} CPUs -> {state}")
+        note(f"{plural(n, 'node')}, {plural(rounds, 'round')} each, {cpus} CPUs -> {state}")
         team = here.team(jobs, n, cpus, Need(cpus, gpus, PROCESS_BYTES), request)
         stopped, _ = follow(team, lambda ended: None, lambda i: f"part {i + 1}", "part")
     done = [load(part) for part in parts if part.is_file()]
@@ -138,7 +140,4 @@ def show(result: dict[str, Any]) -> None:
             print(f"not measured: {r['without']}: {r['why']}")
     if is_cost:
         print(verdict(result["rows"]))
-    print(
-        f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn, 95% intervals over rounds; "
-        f"{result['notes']['replay']}"
-    )
+    print(f"{turns_text(result)}; {result['notes']['replay']}")

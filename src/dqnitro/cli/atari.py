@@ -19,6 +19,7 @@ from dqnitro.cli.terminal.launching import Place, add_on_flag, place, state_at
 from dqnitro.cli.terminal.live import LOG_EVERY_S, Block
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.protocol import NAMED
+from dqnitro.report.formatting import plural
 from dqnitro.seeds.folder import FILE as SEEDS
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
 from dqnitro.storage.home import Home
@@ -137,7 +138,9 @@ def _run(args: argparse.Namespace, asked: Asked, path: pathlib.Path, home: Home)
     _page(out, path, args, home)
     home.keep([RESULT, "page.html"])
     if result["done"] < result["of"]:
-        note(f"{result['of'] - result['done']} of {result['of']} runs are not done; the same command goes on with them")
+        note(
+            f"not done: {result['of'] - result['done']} of {plural(int(result['of']), 'run')}; the same command goes on"
+        )
     failed = [c for i in team.members if (c := team.members[i].code) and not stopped]
     return code or (max(1, failed[0]) if failed else 0)
 
@@ -210,7 +213,7 @@ class Display:
     def _lines(self, team: AnyTeam, now: float) -> list[str]:
         n = len(self.jobs)
         done = n - len(team.waiting) - len(team.running)
-        head = f"{done} of {n} runs ended   {duration(now - self.begun)}"
+        head = f"{done} of {plural(n, 'run')} ended   {duration(now - self.begun)}"
         return [head, *(running_line(self.jobs[i]) for i in team.running)]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from dqnitro.cli.terminal.flags import Parser, count
 from dqnitro.cli.terminal.tables import show_table
 from dqnitro.errors import ConfigError
+from dqnitro.report.formatting import plural
 
 DESCRIPTION = """\
 List the Atari games, or check that our console plays them exactly as ale-py does.
@@ -85,7 +86,7 @@ def _list(names: list[str], as_json: bool) -> int:
         [(r["game"], "Atari-57" if r["atari_57"] else "", r["cartridge"], f"160x{r['height']} {r['standard']}",
           str(r["actions"]), str(r["lives"] or "-")) for r in rows],
     )  # fmt: skip
-    print(f"{len(rows)} games")
+    print(plural(len(rows), "game"))
     return 0
 
 
@@ -134,4 +135,5 @@ def _print(results: list[Any]) -> None:
     )  # fmt: skip
     bad = sum(not r.equal for r in results)
     frames = sum(r.frames for r in results)
-    print(f"{len(results)} games, {frames:,} frames: " + (f"{bad} games differ" if bad else "no difference"))
+    said = plural(bad, "game differs", "games differ") if bad else "no difference"
+    print(f"{plural(len(results), 'game')}, {plural(frames, 'frame')}: {said}")

@@ -9,6 +9,7 @@ from typing import Any
 from dqnitro.cli import solve
 from dqnitro.cli.terminal import tables as t
 from dqnitro.cli.terminal.flags import Parser
+from dqnitro.cli.terminal.wording import turns_text
 from dqnitro.common.files import check_writable
 
 DESCRIPTION = """\
@@ -118,7 +119,7 @@ def show(result: dict[str, Any]) -> None:
         print(line)
     n = result["notes"]
     print()
-    print(f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn; 95% intervals over rounds")
+    print(turns_text(result))
     print(
         "ΔFPS and Δtime: compared with the baseline; rung alone: with the row below it; "
         "~ changes the samples trained per step"

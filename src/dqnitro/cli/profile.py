@@ -10,6 +10,7 @@ from dqnitro.cli.terminal.flags import Parser, add_config_flags, config_changes,
 from dqnitro.cli.terminal.progress import Progress
 from dqnitro.cli.terminal.tables import store_and_show
 from dqnitro.errors import ConfigError
+from dqnitro.report.formatting import plural
 
 DESCRIPTION = """\
 Show where a step's time goes, what to try next, and the most it could gain. Writes a trace that Perfetto opens.
@@ -80,7 +81,7 @@ def show(r: dict[str, Any]) -> None:
 
     print(
         f"{r['game']}, recipe {r['recipe']}: {r['steps_per_s']:,.0f} steps/s, "
-        f"{r['updates']:,} updates in {r['steps']:,} steps\n"
+        f"{plural(r['updates'], 'update')} in {plural(r['steps'], 'step')}\n"
     )
     print("where a step's time goes")
     for line in tree_lines(r["tree"]):

@@ -13,6 +13,7 @@ from dqnitro.cli.terminal.launching import Job, Place, place, state_at
 from dqnitro.cli.terminal.tables import Reports, finish, say_where, show_table
 from dqnitro.common.files import check_writable, file_stem
 from dqnitro.errors import ConfigError
+from dqnitro.report.formatting import plural
 from dqnitro.seeds.folder import SeedsFolder, seed_range
 from dqnitro.storage.by_url import is_url
 
@@ -69,7 +70,7 @@ def _search_in(state: pathlib.Path, asked: Asked, base: Config, args: Any, home:
         at_once = min(mine.at_once, work.runs.at_once)
         work.add()
         note(
-            f"{asked.trials} trials, {work.ended} done, {at_once} at a time ({mine.why}); each knows the results of "
+            f"{plural(asked.trials, 'trial')}, {work.ended} done, {at_once} at a time ({mine.why}); each knows the results of "
             f"those up to {work.runs.at_once} before it -> {home.url or state}"
         )
         config = base.replace(torch_threads=base.torch_threads or work.runs.torch_threads)
@@ -81,7 +82,9 @@ def _search_in(state: pathlib.Path, asked: Asked, base: Config, args: Any, home:
             def look(ended: Sequence[Any]) -> None:
                 if ended:
                     team.waiting.extend(work.look(ended, team))
-                    progress.say(f"{work.ended} of {asked.trials} trials ended, {len(team.running)} runs under way")
+                    progress.say(
+                        f"{work.ended} of {plural(asked.trials, 'trial')} ended, {plural(len(team.running), 'run')} under way"
+                    )
 
             stopped, _ = follow(team, look, lambda i: work.jobs[i].name)
     result = home.named(work.runs.result(stopped, home.url or str(state)))
@@ -157,4 +160,5 @@ def show_search(result: dict[str, Any]) -> None:
     for r in result["rows"]:
         if r["why"]:
             print(f"trial {r['trial']}: {r['why']}")
-    print(f"\n{len(lines)} of {result['trials']} trials, recipe {result['recipe']}, games {', '.join(result['games'])}")
+    tried = f"{len(lines)} of {plural(result['trials'], 'trial')}"
+    print(f"\n{tried}, recipe {result['recipe']}, games {', '.join(result['games'])}")

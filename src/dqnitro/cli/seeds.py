@@ -21,6 +21,7 @@ from dqnitro.cli.terminal.live import LOG_EVERY_S, Block, json_line
 from dqnitro.cli.terminal.training import planned
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.errors import ConfigError
+from dqnitro.report.formatting import plural
 from dqnitro.seeds.folder import FILE, SeedsFolder, seed_range
 from dqnitro.seeds.summary import all_facts, last_progress, seed_facts
 from dqnitro.storage.by_url import is_url
@@ -173,7 +174,7 @@ def _resumed(args: argparse.Namespace, home: Home, held: contextlib.ExitStack) -
     home.fetch(_tops(folder))
     check_trust(folder.config, args.trust)
     folder = folder.changed(changes, min(args.at_once or folder.at_once, len(folder.seeds)))
-    note(f"{folder.config.env_id}: resuming {args.resume}, {len(folder.seeds)} seeds")
+    note(f"{folder.config.env_id}: resuming {args.resume}, {plural(len(folder.seeds), 'seed')}")
     return folder, "max_minutes" in changes, owner
 
 
@@ -216,7 +217,7 @@ def _now(folder: SeedsFolder, team: AnyTeam, seed: int) -> dict[str, Any]:
 def _head(folder: SeedsFolder, rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
     counts = {s: sum(r["state"] == s for r in rows) for s in ("solved", "running", "starting", "waiting")}
     told = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
-    return f"{folder.config.env_id} · {folder.recipe} · {len(rows)} seeds   {duration(seconds)}   {told}"
+    return f"{folder.config.env_id} · {folder.recipe} · {plural(len(rows), 'seed')}   {duration(seconds)}   {told}"
 
 
 def block_lines(folder: SeedsFolder, team: AnyTeam, seconds: float) -> list[str]:
@@ -297,7 +298,9 @@ def summary_lines(f: Mapping[str, Any], page: str | None, on: str | None = None)
     """The summary printed at the end."""
     n, states = len(f["runs"]), [r["state"] for r in f["runs"]]
     told = ", ".join(f"{states.count(s)} {STATES.get(s, s)}" for s in dict.fromkeys(states))
-    rows = [f"{f['env_id']}: {n} seeds, {told}, after {duration(f['whole_wall_s'])} ({f['at_once']} in parallel)"]
+    rows = [
+        f"{f['env_id']}: {plural(n, 'seed')}, {told}, after {duration(f['whole_wall_s'])} ({f['at_once']} in parallel)"
+    ]
     rows += [f"  {_line(r)}" for r in f["runs"]]
     for word, key, say in (
         ("score", "score", lambda x: f"{x:.2f}"),

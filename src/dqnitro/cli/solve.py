@@ -10,6 +10,7 @@ from dqnitro.cli.terminal import tables as t
 from dqnitro.cli.terminal.flags import amount, config_changes, count
 from dqnitro.cli.terminal.wording import duration
 from dqnitro.errors import ConfigError
+from dqnitro.report.formatting import plural
 
 COLUMNS = (
     ("row", "left"), ("FPS", "right"), ("ΔFPS", "right"), ("time to solve", "right"), ("Δtime", "right"),
@@ -60,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
     missing = sum(r["of"] - r["solved"] for r in result["rows"])
     if missing and not result["interrupted"]:
         of = sum(r["of"] for r in result["rows"])
-        t.note(f"{missing} of {of} runs are not solved yet; the same command goes on with them")
+        t.note(f"not solved yet: {missing} of {plural(of, 'run')}; the same command goes on")
     return code
 
 

@@ -15,6 +15,7 @@ from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place, state
 from dqnitro.cli.terminal.tables import Reports, add_result_flags, finish, number_text, say_where, show_table
 from dqnitro.common.files import check_writable
 from dqnitro.errors import ConfigError
+from dqnitro.report.formatting import plural
 from dqnitro.seeds.folder import FILE as SEEDS
 from dqnitro.seeds.folder import MOST_SEEDS, seed_range
 from dqnitro.storage.home import Home
@@ -122,7 +123,8 @@ def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace, h
         home.keep(home.names([state / FILE, *(f.path / SEEDS for f in folders.values())]))
         todo = jobs_of(asked, folders)
         note(
-            f"{len(asked.values)} values of {asked.setting}, {len(asked.seeds)} seeds each: {len(todo)} runs to do, "
+            f"{plural(len(asked.values), 'value')} of {asked.setting}, {plural(len(asked.seeds), 'seed')} each: "
+            f"{plural(len(todo), 'run')} to do, "
             f"{mine.at_once} at a time ({mine.why}) -> {home.url or state}"
         )
 
@@ -147,7 +149,7 @@ def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace, h
 
             def look(ended: Sequence[Any]) -> None:
                 done = len(todo) - len(team.waiting) - len(team.running)
-                progress.say(f"{done} of {len(todo)} runs ended, {len(team.running)} under way")
+                progress.say(f"{done} of {plural(len(todo), 'run')} ended, {len(team.running)} under way")
 
             stopped, _ = follow(team, look, name)
     for i, member in team.members.items():
@@ -186,4 +188,6 @@ def show(result: dict[str, Any]) -> None:
             ((result["setting"], "left"), *((h, "right") for h in heads)),
             [[str(v), *("-" if s is None else f"{s:.1f}" for s in scores)] for v, scores in table.items()],
         )
-    print(f"\n{len(result['seeds'])} seeds per value, 95% intervals over seeds; recipe {result['recipe']}")
+    n = len(result["seeds"])
+    over = ", 95% intervals over seeds" if n > 1 else ""
+    print(f"\n{plural(n, 'seed')} per value{over}; recipe {result['recipe']}")

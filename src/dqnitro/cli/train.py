@@ -16,9 +16,10 @@ from dqnitro.cli.terminal.flags import Parser, add_config_flags, amount, config_
 from dqnitro.cli.terminal.live import json_line, make_sinks, speed_text
 from dqnitro.cli.terminal.training import afterwards, check_resume, planned, truncated_text, write_page
 from dqnitro.cli.terminal.wall_clock import Compiling, WallClock, clock_text
-from dqnitro.cli.terminal.wording import duration, evaluation_text, fresh_text
+from dqnitro.cli.terminal.wording import duration, evaluation_text, fresh_text, mean_of_text
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
+from dqnitro.report.formatting import plural
 from dqnitro.seeds.folder import MOST_SEEDS, is_seeds
 from dqnitro.storage.by_url import is_url, plain_path
 
@@ -53,9 +54,7 @@ def make_parser() -> Parser:
     p.add_argument("--without", action="append", default=[], metavar="RUNG", help="leave a rung of the recipe out")
     p.add_argument("--also", action="append", default=[], metavar="RUNG", help="add a rung to the recipe")
     p.add_argument("--resume", metavar="RUN", help="continue a stored run")
-    p.add_argument(
-        "--trust", action="store_true", help="with --resume: import the module of the run's environment (module:Id)"
-    )
+    p.add_argument("--trust", action="store_true", help="with --resume: import the run's own modules")
     p.add_argument(
         "--run-dir", metavar="DIR",
         help="where the run is stored (default: runs/GAME-RECIPE-...); with --seeds also a URL: s3://...",
@@ -86,7 +85,7 @@ def make_parser() -> Parser:
         "--restarts",
         type=count(0, 1000),
         metavar="N",
-        help="with --gpus: how often to go on after a rank was lost (default: 0)",
+        help="with --gpus: go on up to N times when a rank is lost (default: 0)",
     )
     p.add_argument("--no-video", action="store_true", help="do not record a video of a game at the end")
     p.add_argument(
@@ -317,11 +316,7 @@ ENDED = {
 
 def _summary(f: dict[str, Any], page: str | None) -> str:
     rows = [f"{f['env_id']}: {ENDED[f['ended']]} {duration(f['wall_s'])} (plus {duration(f['startup_s'])} start-up)"]
-    score = (
-        "no game finished"
-        if f["mean_score"] is None
-        else f"{f['mean_score']:.2f}, mean of the last {min(100, f['games'])} of {f['games']:,} games"
-    )
+    score = "no game finished" if f["mean_score"] is None else f"{f['mean_score']:.2f}, {mean_of_text(f['games'])}"
     rows.append(f"  score   {score}")
     if e := f.get("evaluation"):
         rows.append(f"  fresh   {fresh_text(e)}")
@@ -331,7 +326,7 @@ def _summary(f: dict[str, Any], page: str | None) -> str:
     rows += [f"  {name:<7} {evaluation_text(told[name])}" for name in ("best", "last") if name in told]
     rows.append(
         f"  speed   {speed_text(f['steps_per_s'], f['frames_per_s'])}   {f['samples_per_s']:,.0f} samples learned/s; "
-        f"{f['steps']:,} steps, {f['updates']:,} updates"
+        f"{plural(f['steps'], 'step')}, {plural(f['updates'], 'update')}"
     )
     shares = ", ".join(f"{k} {v:.1%}" for k, v in sorted(f["share"].items(), key=lambda kv: -kv[1]))
     rows.append(f"  time    {shares}")

@@ -17,6 +17,7 @@ from dqnitro.cli.terminal.tables import (
     ratio_text,
     show_table,
 )  # fmt: skip
+from dqnitro.cli.terminal.wording import turns_text
 from dqnitro.errors import ConfigError
 
 DESCRIPTION = """\
@@ -107,10 +108,7 @@ def show(result: dict[str, Any]) -> None:
             if r["state"] == "skipped":
                 print(f"  not measured: {r['knob']} {r['value']}: {r['why']}")
         print(f"  {gain_text(found['gain'])}" + (f": {', '.join(found['turned'])}" if found["turned"] else "") + "\n")
-    print(
-        f"{result['rounds']} rounds, {result['seconds']:.2g} s per turn, 95% intervals over rounds; "
-        f"{result['notes']['replay']}"
-    )
+    print(f"{turns_text(result)}; {result['notes']['replay']}")
     if "file" in result:
         print(f"kept in {result['file']}: `auto` and `fast` use it from now on; `dqnitro tune --forget` undoes this")
     else:

@@ -50,13 +50,14 @@ def real(text: str) -> float | None:
 
 
 def interval(x: Any) -> Interval | None:
-    """{"mean", "low", "high", "n"}, or None; a mean without bounds is an interval of no width."""
+    """{"mean", "low", "high", "n"}, or None; a mean without bounds counts as a single value, which has no interval."""
     mean = number(mapping(x).get("mean"))
     if mean is None:
         return None
     low, high, n = (number(x.get(k)) for k in ("low", "high", "n"))
+    single = n is None or (low is None and high is None)
     low, high = (mean if v is None else v for v in (low, high))
-    return Interval(mean, min(low, mean), max(high, mean), 1 if n is None else int(n))
+    return Interval(mean, min(low, mean), max(high, mean), 1 if n is None or single else int(n))
 
 
 def mapping(x: Any) -> dict[str, Any]:

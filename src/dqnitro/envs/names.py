@@ -82,12 +82,33 @@ def check_trust(config: Config, trust: bool) -> None:
         )
 
 
+def _made_in(module: str) -> list[str]:
+    """The environments of an imported module: ids that it registered, and its classes."""
+    import gymnasium as gym
+
+    def home(spec: Any) -> str:
+        point = spec.entry_point
+        return point.partition(":")[0] if isinstance(point, str) else str(getattr(point, "__module__", ""))
+
+    ids = [name for name, spec in gym.registry.items() if home(spec) == module]
+    classes = [
+        name for name, found in vars(sys.modules[module]).items()
+        if isinstance(found, type) and issubclass(found, gym.Env) and found.__module__ == module
+    ]  # fmt: skip
+    return [f"{module}:{name}" for name in ids + classes]
+
+
 def unknown_env(env_id: str) -> ConfigError:
     """The error for a name that is neither a game nor a registered environment, with similar names."""
     import gymnasium as gym
 
     if env_id in TWO_PLAYER_ONLY:
         return ConfigError(f"{env_id} has no mode for one player", f"the {len(atari_games())} others have one")
+    module, _, name = env_id.partition("?")[0].rpartition(":")
+    if module in sys.modules:
+        there = _made_in(module)
+        hint = f"it has {', '.join(there[:4])}" if there else "write make_env() there, or register an id with Gymnasium"
+        return ConfigError(f"module {module!r} neither has {name!r} nor registers it with Gymnasium", hint)
     others = [name for name, spec in gym.registry.items() if not _is_ale(spec.entry_point)]
     names = {_letters(game): game for game in atari_games()} | {name.lower(): name for name in others}
     wanted = re.sub(r"-v\d+$", "", env_id.removeprefix("ALE/")).lower()

@@ -34,6 +34,7 @@ from dqnitro.lab.store import header, kept
 from dqnitro.lab.time_to_solve import learning_key
 from dqnitro.lab.where import lab_plan, where
 from dqnitro.ladder import RUNGS, climb, in_force
+from dqnitro.report.formatting import plural
 from dqnitro.seeds.launcher import Team
 
 AUTO = "auto"
@@ -201,8 +202,8 @@ class Work:
                 running = [jobs[k] for k in team.running]
                 now = ", ".join(f"{j.row} seed {j.seed}" for j in running[:3])
                 self._say(
-                    f"{len(team.members) - len(running)} of {len(jobs)} runs ended, {len(running)} running ({now}), "
-                    f"{self.left_s():.0f} s left"
+                    f"{len(team.members) - len(running)} of {plural(len(jobs), 'run')} ended, "
+                    f"{len(running)} running ({now}), {self.left_s():.0f} s left"
                 )
                 time.sleep(0.3)
         finally:

@@ -21,7 +21,7 @@ from dqnitro.learn.losses import Outputs, make_losses
 from dqnitro.learn.networks import acting_noise, build_network, head_spec
 from dqnitro.learn.placed_update import PlacedUpdate
 from dqnitro.learn.rate import Rate, decaying, set_rate
-from dqnitro.learn.transforms import check_draws, wrap
+from dqnitro.learn.transforms import check_fit, wrap
 from dqnitro.replay.placed import Drawn
 
 
@@ -34,7 +34,7 @@ class Learner:
 
     def __init__(self, config: Config, spec: EnvSpec, device: str) -> None:
         self._config, self.device = config, torch.device(device)
-        check_draws(config)
+        check_fit(config)
         self.head = head = head_spec(config, spec)
         self.parts = parts = wrap(config.wrappers, device)
         # The seed decides the first weights whatever happened before in this process.

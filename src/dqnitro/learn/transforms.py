@@ -410,12 +410,11 @@ def first_unfit(config: Config) -> tuple[Transform, str] | None:
     return next(((t, why) for t in found if (why := t.unfit(config))), None)
 
 
-def check_draws(config: Config) -> None:
-    """Refuse passes that take no random numbers for a network that wants some."""
-    if (why := needs_no_draws(config)) and (
-        found := [t.name for t in chosen(config.wrappers) if t.needs is needs_no_draws]
-    ):
-        raise ConfigError(f"wrapper {found[0]}: {why}", f"use --without {found[0]}")
+def check_fit(config: Config) -> None:
+    """Refuse a transform whose passes are not those of this config's network or loss."""
+    for found in chosen(config.wrappers):
+        if not found.reads_ring and (why := found.needs(config)):
+            raise ConfigError(f"wrapper {found.name}: {why}", f"use --without {found.name}")
 
 
 def fit_for_ranks(config: Config, rungs: tuple[str, ...], asked: Sequence[str] = ()) -> tuple[Config, tuple[str, ...]]:

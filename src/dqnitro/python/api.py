@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dqnitro import own, planning, session, trained
-from dqnitro.callback import Callback
+from dqnitro.callback import Callback, as_callbacks
 from dqnitro.cli.terminal.flags import ELSEWHERE, note
 from dqnitro.cli.terminal.live import make_sinks
 from dqnitro.cli.terminal.training import afterwards, write_page
@@ -62,7 +62,7 @@ def train(
     env_kwargs: Mapping[str, Any] | None = None,
     without: Sequence[str] = (),
     also: Sequence[str] = (),
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] = (),
     progress: bool = True,
     page: bool = False,
     video: bool = False,
@@ -81,7 +81,7 @@ def train(
     a solved agent over fresh games, as the command `dqnitro train` does; without a `run_dir` they choose one below
     runs/. `progress` shows the live block in a terminal or a notebook.
     """
-    settings = _settings(settings)
+    settings, callbacks = _settings(settings), as_callbacks(callbacks)
     if isinstance(env, Config):
         if without or also or env_kwargs:
             raise ConfigError("--without, --also and env_kwargs= go with a name, not with a Config")
@@ -106,7 +106,7 @@ def resume(
     run_dir: str | os.PathLike[str],
     *,
     env: gym.Env | Callable[..., gym.Env] | None = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Callback | Sequence[Callback] = (),
     trust: bool = False,
     progress: bool = True,
     page: bool = False,
@@ -123,7 +123,7 @@ def resume(
     """
     path = pathlib.Path(run_dir)
     config = load_config(path) if path.is_dir() else None
-    changes = _settings(changes)
+    changes, callbacks = _settings(changes), as_callbacks(callbacks)
     if config is not None:
         _pass_again(config, {"env": env, **{kind: changes.pop(kind, None) for kind in own.KINDS}})
     shown = _live(config, f"{config.env_id} · resumed", progress) if config else contextlib.nullcontext([])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from dqnitro.config import CHOICES, FIELDS
-from dqnitro.errors import DivergedError, EnvFailed, UserError
+from dqnitro.errors import DQNitroError
 
 # Options whose keyword in Python has another name, or none.
 OTHER_NAMES = {"steps": "max_steps", "minutes": "max_minutes", "stop_at": "stop_at_score", "quiet": "progress"}
@@ -65,7 +65,7 @@ def speaking_python() -> Iterator[None]:
     """What a user's mistake raises in here speaks of keyword arguments."""
     try:
         yield
-    except (UserError, DivergedError, EnvFailed) as e:
+    except DQNitroError as e:
         e.args = (in_python(str(e)),)
         raise
 

@@ -185,11 +185,15 @@ def speed_curve(run: Run) -> Chart | None:
     learning = [i for i, updates in enumerate(p["updates"]) if updates > 0]
     filled = learning[0] if len(learning) > 1 else 0
     filled += filled > 0  # the second in which the filling ended is still partly that
+    steps0, wall0 = (p["steps"][filled - 1], p["wall_s"][filled - 1]) if filled else (0, 0.0)
     p = {name: values[filled:] for name, values in p.items()}
-    whole = [steps / wall if wall > 0 else math.nan for steps, wall in zip(p["steps"], p["wall_s"], strict=True)]
+    whole = [
+        (steps - steps0) / (wall - wall0) if wall > wall0 else math.nan
+        for steps, wall in zip(p["steps"], p["wall_s"], strict=True)
+    ]
     series = [
         Series("at the moment", "line", _x(p), p["steps_per_s"], "c6"),
-        Series("since the start", "line", _x(p), whole, "c1"),
+        Series("since the first update" if filled else "since the start", "line", _x(p), whole, "c1"),
     ]
     return xy("Steps a second", series, zero=True, y="steps/s", **_until(run))
 

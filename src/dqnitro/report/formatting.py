@@ -45,8 +45,8 @@ def times(ratio: float) -> str:
 
 
 def bounds(i: Interval, say: Say = rate) -> str:
-    """[1,190, 1,260], or empty for a single value, which has no interval. Only the mean carries a unit."""
-    return f"[{say(i.low)}, {say(i.high)}]".replace("×", "") if i.n > 1 else ""
+    """[1,190, 1,260], or empty for one value or equal ones, which have no interval. Only the mean carries a unit."""
+    return f"[{say(i.low)}, {say(i.high)}]".replace("×", "") if i.n > 1 and i.low < i.high else ""
 
 
 def spread(i: Interval, say: Say = rate) -> str:

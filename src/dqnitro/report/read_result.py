@@ -106,6 +106,10 @@ def _kind(path: pathlib.Path, data: dict[str, Any]) -> str:
         return "bench"
     if what in KINDS:
         return str(what)
+    # Seeds that were trained until solved; `table` is how older versions show them.
+    seeds = rows(data.get("runs"))
+    if what is None and all("seed" in r for r in seeds) and any(r.get("ended") == "solved" for r in seeds):
+        return "record"
     if isinstance(data.get("table"), dict):
         return "bench"
     if what is None and items(data.get("games")) and "frames" in data:

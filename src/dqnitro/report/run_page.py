@@ -12,7 +12,7 @@ from typing import Any
 from dqnitro.config import FIELDS
 from dqnitro.report import charts
 from dqnitro.report import html as h
-from dqnitro.report.formatting import duration, game_name, rate, when
+from dqnitro.report.formatting import duration, game_name, plural, rate, when
 from dqnitro.store.read_run import Run, read_run
 
 EMBED_BYTES = 8_000_000  # a longer video is linked: browsers get slow with larger data addresses
@@ -114,10 +114,10 @@ def _big_numbers(run: Run) -> list[tuple[str, str, str]]:
 def _counts(run: Run) -> str:
     parts = []
     if run.steps is not None:
-        parts.append(f"{run.steps:,} steps")
+        parts.append(plural(run.steps, "step"))
     if run.updates is not None:
-        parts.append(f"{run.updates:,} updates")
-    parts.append(f"{run.games:,} {'game' if run.games == 1 else 'games'}")
+        parts.append(plural(run.updates, "update"))
+    parts.append(plural(run.games, "game"))
     if run.evaluation and run.mean_score is not None:
         parts.append(f"mean of the last {min(100, run.games)} games {run.mean_score:.2f}")
     if run.started:

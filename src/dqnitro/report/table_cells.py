@@ -12,7 +12,8 @@ from dqnitro.report.formatting import Say, bounds, rate
 def interval_cell(value: Interval | None, say: Say = rate) -> h.Cell:
     if value is None:
         return h.Cell("–")
-    small = f"<small>{h.esc(bounds(value, say))}</small>" if value.n > 1 else ""
+    told = bounds(value, say)
+    small = f"<small>{h.esc(told)}</small>" if told else ""
     return h.Cell(h.Html(f"{h.esc(say(value.mean))}{small}"), f"{value.mean:.6g}")
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dqnitro.report.formatting import plural
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -60,7 +62,7 @@ def print_bench(result: dict[str, Any]) -> None:
     if not console.is_terminal:
         console.width = 200  # a file has no width; 80 columns would break the intervals apart
     console.print(bench_table(result))
-    print(f"ratios to {result['to']}, over {result['rounds']} rounds")
+    print(f"ratios to {result['to']}, over {plural(result['rounds'], 'round')}")
     for line in by_reason("not measured", result["skipped"]):
         print(line)
     if "verdict" in result:

@@ -34,10 +34,12 @@ def flatten(network: nn.Module) -> nn.Module:
 
 
 def is_flat(network: nn.Module) -> bool:
-    """Whether it is a `VectorNetwork` whose parameters lie one after the other, as float32."""
+    """Whether it is a `VectorNetwork` whose parameters lie one after the other in one piece of memory, as float32."""
     if not isinstance(network, VectorNetwork):
         return False
     parameters = list(network.parameters())
+    if len({p.untyped_storage().data_ptr() for p in parameters}) > 1:
+        return False  # neighbours by chance: torch lets no tensor reach from one piece into the next
     ends = (p.data_ptr() + 4 * p.numel() for p in parameters)
     follow = all(end == p.data_ptr() for end, p in zip(ends, parameters[1:], strict=False))
     return follow and all(p.dtype == torch.float32 and p.is_contiguous() for p in parameters)

@@ -66,6 +66,7 @@ SECTIONS: dict[str, Section] = {
 GROUPS: dict[str, tuple[str, ...]] = {
     "Records and runs": ("record", "atari", "peers"),
     "Speed-ups": ("ladder", "solve", "ablate", "cost", "tune", "profile"),
-    "Benchmarks": ("bench", "console", "exact", "chaos"),
+    "Benchmarks": ("bench", "console"),
+    "Exactness and faults": ("exact", "chaos"),
     "Settings": ("sweep", "search", "compare", "trial"),
 }

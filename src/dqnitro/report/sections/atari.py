@@ -82,7 +82,7 @@ def _in_all(name: str, frames: float | None, found: Mapping[str, Any], marked: b
     n, above = number(found.get("n")), number(found.get("above_human"))
     cells = (
         h.Cell(name, css="rung"),
-        number_cell(frames, lambda v: f"{v:g}" if v >= 10 else f"{v:.1f}"),
+        number_cell(frames, lambda v: f"{v:.1f}".removesuffix(".0")),
         number_cell(n, lambda v: f"{v:g}"),
         h.Cell(_spread(found.get("median")), number(mapping(found.get("median")).get("value"))),
         h.Cell(_spread(found.get("iqm")), number(mapping(found.get("iqm")).get("value"))),

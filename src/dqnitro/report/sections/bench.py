@@ -22,7 +22,8 @@ TITLES = {
     "amp": "Mixed precision", "collect": "Threads or processes", "replay": "Replay memories",
     "resize": "Resizing frames",
     "envs": "Vector environments", "copies": "Copies to the GPU",
-    "console": "The console compared with other environments", "gpu": "The console and the learner on a GPU",
+    "console": "The console compared with other environments", "cluster": "What a run pays to Ray",
+    "gpu": "The console and the learner on a GPU",
 }  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dqnitro.common.parsing import interval, items, mapping, number, rows, text
+from dqnitro.published import agents
 from dqnitro.report import html as h
 from dqnitro.report.charts import X_AXES, Chart
 from dqnitro.report.formatting import duration, game_name, plural
@@ -15,6 +16,8 @@ from dqnitro.report.read_result import Result
 from dqnitro.report.sections import common
 from dqnitro.report.seed_groups import WHAT_BANDS_ARE, Line, median_curves
 from dqnitro.report.table_cells import interval_cell, number_cell
+
+SCORED = {"in_ale": "median in ale-py", "fresh": "median of fresh games"}
 
 
 def title(result: Result) -> str:
@@ -40,9 +43,10 @@ def section(result: Result, name: str, heading: str) -> h.Html:
         if shown
         else h.figure(None, "No curve is stored."),
         h.table(_seed_table(runs) if _of_seeds(runs) else _game_table(runs)),
+        _beside(result, runs) if _of_seeds(runs) else h.Html(),
         h.paragraph(text(result.data.get("note")), "note"),
         *_commands(result, runs),
-        note=WHAT_BANDS_ARE if _of_seeds(runs) and len(runs) > 1 else "",
+        note=WHAT_BANDS_ARE if shown and _of_seeds(runs) and len(runs) > 1 else "",
         name=name,
     )
 
@@ -82,6 +86,11 @@ def _seed_facts(runs: Sequence[dict[str, Any]]) -> list[h.Fact]:
         whole = known + [math.inf] * (len(runs) - len(known))
         if known and math.isfinite(statistics.median(whole)):
             out.append((label, say(statistics.median(whole)), _range(known, say)))
+    warm = [v for r in runs if not r.get("first_on_the_machine") and (v := number(r.get("prompt_to_prompt_s")))]
+    if warm:
+        cold = [v for r in runs if r.get("first_on_the_machine") and (v := number(r.get("prompt_to_prompt_s")))]
+        first = f"; {duration(max(cold))} the first time on a machine" if cold else ""
+        out.append(("from prompt to prompt", duration(statistics.median(warm)), _range(warm, duration) + first))
     ale = [i.mean for r in runs if (i := interval(r.get("in_ale")))]
     if ale:
         games = {number(mapping(r.get("in_ale")).get("games")) for r in runs} - {None}
@@ -173,26 +182,63 @@ def _game_charts(result: Result, runs: Sequence[dict[str, Any]]) -> list[Chart |
 
 
 def _seed_table(runs: Sequence[dict[str, Any]]) -> h.Table:
+    """A row for each seed; columns that no seed has an entry in are left out."""
     lines = []
     for r in runs:
-        solved = r.get("ended") == "solved"
-        wall = number(r.get("wall_s"))
-        lines.append(
-            h.Row(
-                (
-                    h.Cell(str(r.get("seed", "?")), number(r.get("seed")), "rung"),
-                    h.Cell("–" if wall is None else duration(wall) + ("" if solved else " (not solved)"), wall),
-                    number_cell(number(r.get("startup_s")), duration),
-                    number_cell(number(r.get("steps")), lambda v: f"{v:,.0f}"),
-                    number_cell(number(r.get("games")), lambda v: f"{v:,.0f}"),
-                    number_cell(_score(r), lambda v: f"{v:.2f}"),
-                    _ale_cell(r),
-                    number_cell(number(r.get("steps_per_s")), lambda v: f"{v:,.0f}"),
-                )
-            )
-        )
-    columns = ("seed", "solved in", "start-up", "steps", "games", "last 100 games", "in ale-py", "steps/s")
-    return h.Table(columns, lines, "Seeds", numeric=tuple(range(1, 8)), wide=(2, 4, 7))
+        solved, wall = r.get("ended") == "solved", number(r.get("wall_s"))
+        lines.append((
+            h.Cell(str(r.get("seed", "?")), number(r.get("seed")), "rung"),
+            h.Cell("–" if wall is None else duration(wall) + ("" if solved else " (not solved)"), wall),
+            number_cell(number(r.get("startup_s")), duration),
+            number_cell(number(r.get("prompt_to_prompt_s")), duration),
+            number_cell(number(r.get("steps")), lambda v: f"{v:,.0f}"),
+            number_cell(number(r.get("games")), lambda v: f"{v:,.0f}"),
+            number_cell(_score(r), lambda v: f"{v:.2f}"),
+            _ale_cell(r),
+            _scored_cell(r, "fresh", len(items(mapping(r.get("fresh")).get("scores")))),
+            number_cell(number(r.get("steps_per_s")), lambda v: f"{v:,.0f}"),
+        ))  # fmt: skip
+    columns = (
+        "seed", "solved in", "start-up", "prompt to prompt", "steps", "games", "last 100 games", "in ale-py",
+        "fresh games", "steps/s",
+    )  # fmt: skip
+    kept = [k for k in range(len(columns)) if k < 2 or any(line[k].sort is not None for line in lines)]
+    told = [columns[k] for k in kept]
+    return h.Table(
+        told, [h.Row([line[k] for k in kept]) for line in lines], "Seeds", numeric=tuple(range(1, len(told))),
+        wide=[k for k, name in enumerate(told) if name in ("start-up", "games", "steps/s")],
+    )  # fmt: skip
+
+
+def _beside(result: Result, runs: Sequence[dict[str, Any]]) -> h.Html:
+    """What others published about the game, each by rules of its own."""
+    game = result.game
+    published = [
+        (agent.name, float(millions), sum(seeds) / len(seeds), number(agent.protocol.get("sticky_actions")))
+        for agent in agents().values() for millions in sorted({min(agent.scores), max(agent.scores)})
+        if (seeds := agent.scores[millions].get(game))
+    ]  # fmt: skip
+    if not published:
+        return h.Html()
+    config = mapping(runs[0].get("config")) if runs else {}
+    frames = [v * (number(config.get("frame_skip")) or 4) / 1e6 for r in runs if (v := number(r.get("steps")))]
+    scored = [(key, found.mean) for r in runs for key in SCORED if (found := interval(r.get(key)))]
+    if frames and scored:
+        sticky = number(config.get("sticky_actions"))
+        middle = statistics.median(v for key, v in scored if key == scored[0][0])
+        published.insert(0, (f"here, {SCORED[scored[0][0]]}", statistics.median(frames), middle, sticky))
+    lines = [
+        h.Row((
+            h.Cell(name, css="rung"), number_cell(millions, lambda v: f"{v:.1f}".removesuffix(".0")),
+            number_cell(score, _points), number_cell(sticky, lambda v: f"{v:g}"),
+        ), marked=name.startswith("here"))
+        for name, millions, score, sticky in published
+    ]  # fmt: skip
+    columns = ("agent", "million frames", "score", "sticky actions")
+    return common.folded(
+        h.Table(columns, lines, "Published scores", numeric=(1, 2, 3), css="tried"),
+        "Published scores, each by its own rules",
+    )
 
 
 def _game_table(runs: Sequence[dict[str, Any]]) -> h.Table:
@@ -221,9 +267,12 @@ def _points(v: float) -> str:
 
 
 def _ale_cell(run: dict[str, Any]) -> h.Cell:
-    found = interval(run.get("in_ale"))
-    n = number(mapping(run.get("in_ale")).get("games"))
-    return interval_cell(found._replace(n=int(n or 2)) if found else None, _points)
+    return _scored_cell(run, "in_ale", number(mapping(run.get("in_ale")).get("games")))
+
+
+def _scored_cell(run: dict[str, Any], key: str, games: float | None) -> h.Cell:
+    found = interval(run.get(key))
+    return interval_cell(found._replace(n=int(games or 2)) if found else None, _points)
 
 
 def _commands(result: Result, runs: Sequence[dict[str, Any]]) -> list[h.Html]:
@@ -233,7 +282,11 @@ def _commands(result: Result, runs: Sequence[dict[str, Any]]) -> list[h.Html]:
         return [common.repeat(result)]
     out = []
     for r in runs:
-        one = base.replace("GAME", text(r.get("name"))).replace("--seed N", f"--seed {r.get('seed', 1)}")
+        one = (
+            base.replace(" --run-dir DIR", "")
+            .replace("GAME", text(r.get("name")))
+            .replace("--seed N", f"--seed {r.get('seed', 1)}")
+        )
         label = f"seed {r['seed']}" if "seed" in r else game_name(text(r.get("name")))
         out.append(h.command(label, one))
     return [*dict.fromkeys(out), h.paragraph(f"As it was run: {result.command}", "note")]

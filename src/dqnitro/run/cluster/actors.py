@@ -24,7 +24,7 @@ import numpy as np
 from dqnitro.cluster.connect import Cluster
 from dqnitro.cluster.nodes import Node, alive, free_cpus, versions
 from dqnitro.common.signals import end_with_parent
-from dqnitro.errors import UserError
+from dqnitro.errors import UserError, line_in
 from dqnitro.run.cluster.hosts import Late, Lost
 from dqnitro.run.cluster.player import THREADS, Order, Permit, Played, Player, Position
 
@@ -357,7 +357,7 @@ class RayHosts:
         except errors.RayTaskError as e:
             if isinstance(e.cause, UserError):
                 raise e.cause from None
-            raise Lost(f"{type(e.cause).__name__}: {e.cause}", str(e)) from None
+            raise Lost(f"{line_in([str(e)])}{type(e.cause).__name__}: {e.cause}", str(e)) from None
         except errors.RayError as e:
             raise Lost(f"its process or node was lost ({type(e).__name__})") from None
 

@@ -27,7 +27,7 @@ import torch
 from dqnitro.common.signals import WAIT, Interrupted
 from dqnitro.config import Config
 from dqnitro.envs.base import EnvSpec, Step
-from dqnitro.errors import ConfigError, PlayerDied, UserError
+from dqnitro.errors import ConfigError, PlayerDied, UserError, line_in
 from dqnitro.learn.learner import Learner
 from dqnitro.run.build import make_generators
 from dqnitro.run.processes import player as child
@@ -154,8 +154,9 @@ class RemotePlayer:
             raise pickle.loads(body)
         if kind == child.CRASHED:
             trace = pickle.loads(body)
-            last = trace.strip().splitlines()[-1]
-            raise _Gone(last.removeprefix("dqnitro.errors.EnvFailed: ").partition("; hint: ")[0], trace)
+            last, ours = trace.strip().splitlines()[-1], "dqnitro.errors.EnvFailed: "
+            said = last.removeprefix(ours) if last.startswith(ours) else line_in([trace]) + last
+            raise _Gone(said.partition("; hint: ")[0], trace)
         return kind, body
 
     def _poll(self) -> bool:

@@ -186,6 +186,7 @@ def _places(parameters: list[Tensor], n_slots: int) -> Iterator[list[int]]:
 
 
 def _view(data: np.ndarray, at: int, p: Tensor) -> Tensor:
-    flat = torch.from_numpy(data[at : at + _bytes(p)]).view(p.dtype)
+    # A part of one tensor, not a tensor of a part: what reads all parameters at once may go on from one to the next.
+    flat = torch.from_numpy(data)[at : at + _bytes(p)].view(p.dtype)
     # The parameter's own strides: channels-last stays channels-last, and sums are made in the same order.
     return flat.as_strided(p.shape, p.stride())
