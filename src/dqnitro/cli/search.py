@@ -70,8 +70,8 @@ def _search_in(state: pathlib.Path, asked: Asked, base: Config, args: Any, home:
         at_once = min(mine.at_once, work.runs.at_once)
         work.add()
         note(
-            f"{plural(asked.trials, 'trial')}, {work.ended} done, {at_once} at a time ({mine.why}); each knows the results of "
-            f"those up to {work.runs.at_once} before it -> {home.url or state}"
+            f"{plural(asked.trials, 'trial')}, {work.ended} done, {at_once} at a time ({mine.why}); each knows the "
+            f"results of those up to {work.runs.at_once} before it -> {home.url or state}"
         )
         config = base.replace(torch_threads=base.torch_threads or work.runs.torch_threads)
         need = least_need(config) if work.jobs and args.on else None
@@ -82,9 +82,8 @@ def _search_in(state: pathlib.Path, asked: Asked, base: Config, args: Any, home:
             def look(ended: Sequence[Any]) -> None:
                 if ended:
                     team.waiting.extend(work.look(ended, team))
-                    progress.say(
-                        f"{work.ended} of {plural(asked.trials, 'trial')} ended, {plural(len(team.running), 'run')} under way"
-                    )
+                    under_way = plural(len(team.running), "run")
+                    progress.say(f"{work.ended} of {plural(asked.trials, 'trial')} ended, {under_way} under way")
 
             stopped, _ = follow(team, look, lambda i: work.jobs[i].name)
     result = home.named(work.runs.result(stopped, home.url or str(state)))
