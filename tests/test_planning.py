@@ -67,6 +67,16 @@ def test_a_budget_of_steps_shortens_filling_and_exploring_unless_they_are_given(
     assert (long.first_fill_steps, long.epsilon_decay_steps) == (whole.first_fill_steps, whole.epsilon_decay_steps)
 
 
+def test_the_rate_falls_within_the_budget_and_not_where_the_user_gives_it():
+    whole = plan("dqnitro_test/LimitedWalk-v0").config
+    assert 0 < whole.learning_rate_end < whole.learning_rate and whole.learning_rate_decay_steps > 4_000
+    assert plan("dqnitro_test/LimitedWalk-v0", max_steps=4_000).config.learning_rate_decay_steps == 4_000
+    given = plan("dqnitro_test/LimitedWalk-v0", learning_rate=1e-5).config
+    assert (given.learning_rate, given.learning_rate_end, given.learning_rate_decay_steps) == (1e-5, 0, 0)
+    both = plan("dqnitro_test/LimitedWalk-v0", learning_rate=1e-2, learning_rate_end=1e-3).config
+    assert (both.learning_rate_end, both.learning_rate_decay_steps) == (1e-3, whole.learning_rate_decay_steps)
+
+
 @pytest.mark.parametrize(("budget", "steps"), [(1_000, 1.0), (30_000, 1.5), (10**6, 2.0), (0, 2.0)])
 def test_with_few_steps_each_is_learned_from_more_often(budget, steps):
     assert plan("dqnitro_test/LimitedWalk-v0", max_steps=budget).config.steps_per_update == steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from dqnitro.requirements import check_runner
 # Nature network lies between 3 ms (results/pong-2-cores.json) and 25 ms (the textbook in results/ladder-2-cores.json).
 UPDATE_S = {"vector": 0.001, "image": 0.01}
 
+SAME_RATE = {"learning_rate_end": 0.0, "learning_rate_decay_steps": 0}
 FEW_STEPS = 20_000  # with a budget of no more of them, a vector environment gets an update for every step
 
 
@@ -45,7 +46,7 @@ class Planned:
 def planned(wish: Wish) -> Planned:
     """The config that was asked for; ConfigError if it cannot run here."""
     without, also = tuple(wish.without), tuple(wish.also)
-    changes = with_own_head(for_ranks(wish))
+    changes = with_own_rate(with_own_head(for_ranks(wish)))
     plan = recipes.plan(wish.recipe, wish.env_id, changes.get("device"), changes.get("runner"))
     config = plan.config(without, also)
     chooses = wish.recipe == "auto" and atari_game(wish.env_id) is None
@@ -87,6 +88,16 @@ def with_own_head(changes: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**out, **changes}
 
 
+def with_own_rate(changes: Mapping[str, Any], varied: Collection[str] = ()) -> Mapping[str, Any]:
+    """Where the user gives the learning rate or an optimiser, or varies it, the rate does not fall unless that is given
+    as well.
+    """
+    given = {*changes, *varied}
+    return (
+        {**SAME_RATE, **changes} if given & {"learning_rate", "optimizer"} and not given & SAME_RATE.keys() else changes
+    )
+
+
 def divisible(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:
     """With a recipe's own environments and batch rounded up to what several GPUs can share."""
     gpus = changes.get("gpus", 1)
@@ -117,6 +128,7 @@ def budgeted(config: Config, given: Mapping[str, Any], budget: float) -> Config:
     fitting: dict[str, Any] = {
         "first_fill_steps": min(config.first_fill_steps, max(config.batch_size, most // 20)),
         "epsilon_decay_steps": min(config.epsilon_decay_steps, most // 2),
+        "learning_rate_decay_steps": min(config.learning_rate_decay_steps, max(1, most)),
     }
     if env_kind(config.env_id, config.images) == "vector":
         fitting["steps_per_update"] = min(config.steps_per_update, max(1.0, most / FEW_STEPS))

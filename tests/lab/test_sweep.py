@@ -96,3 +96,11 @@ def test_a_long_curve_is_thinned_not_cut():
     steps = [p["steps"] for p in sink.points]
     assert 50 <= len(steps) <= sweep.MOST_POINTS and steps[0] < 100 and steps[-1] > 4900
     assert len({b - a for a, b in itertools.pairwise(steps)}) == 1
+
+
+def test_a_swept_rate_stays_where_that_of_the_recipe_falls():
+    recipe, swept = (
+        sweep.base_of("CartPole-v1", "auto", {"max_steps": 9}, name) for name in ("batch_size", "learning_rate")
+    )
+    assert recipe.learning_rate_end > 0
+    assert sweep.variant(swept, "learning_rate", 1e-6, 1).learning_rate_end == 0

@@ -156,7 +156,7 @@ def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace, h
         words = last_line(member, todo[i].folder.log(todo[i].seed)) if member.code and not stopped else ""
         if words:
             note(f"{name(i)}: {words}")
-    base = base_of(asked.game, asked.recipe, asked.changes)
+    base = base_of(asked.game, asked.recipe, asked.changes, asked.setting)
     return result_of(base, asked.setting, asked.recipe, asked.seeds, read_runs(asked, folders), skipped, stopped)
 
 

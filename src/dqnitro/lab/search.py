@@ -26,6 +26,7 @@ from dqnitro.lab.store import header
 from dqnitro.lab.sweep import find_setting, parse_value
 from dqnitro.lab.where import lab_plan
 from dqnitro.ladder import fitted
+from dqnitro.planning import with_own_rate
 
 LOOKS = 4  # how often in a run Optuna is asked whether the trial is worth its time; the last time is the end
 BEFORE_STOPPING = 4  # trials that run to their end before any is stopped early
@@ -136,8 +137,8 @@ class Asked:
     changes: Mapping[str, Any] | None = None
 
     def config(self, game: str, settings: Mapping[str, Any], seed: int) -> Config:
-        plan = lab_plan(self.recipe, game, dict(self.changes or {}))
-        base = plan.config().replace(stop_at_score=math.inf).replace(**(self.changes or {}))
+        changes = dict(with_own_rate(self.changes or {}, [d.field for d in self.space]))
+        base = lab_plan(self.recipe, game, changes).config().replace(stop_at_score=math.inf).replace(**changes)
         return fitted(base.replace(**settings, seed=seed, log_every_s=base.log_every_s or 1.0))[0]
 
     def kept(self) -> dict[str, Any]:

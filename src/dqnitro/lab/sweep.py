@@ -15,6 +15,7 @@ from dqnitro.lab.interleave import threads_put_back
 from dqnitro.lab.store import header
 from dqnitro.lab.where import lab_plan
 from dqnitro.ladder import fitted
+from dqnitro.planning import with_own_rate
 
 # The settings swept in the book and the notes, by short names, with their values (and some around them).
 SHORT = {"envs": "n_envs", "steps": "steps_per_update", "batch": "batch_size", "stack": "frame_stack"}
@@ -128,9 +129,10 @@ def run_one(config: Config) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def base_of(game: str, recipe: str, changes: dict[str, Any] | None) -> Config:
+def base_of(game: str, recipe: str, changes: dict[str, Any] | None, setting: str = "") -> Config:
     """The config of all runs but for the setting that is swept."""
-    base = lab_plan(recipe, game, changes).config().replace(stop_at_score=float("inf")).replace(**(changes or {}))
+    changes = dict(with_own_rate(changes or {}, [setting]))
+    base = lab_plan(recipe, game, changes).config().replace(stop_at_score=float("inf")).replace(**changes)
     if not base.max_steps and not base.max_minutes:
         raise ConfigError("a sweep needs a limit for its runs", "give --minutes M or --steps N for each run")
     # A snapshot costs microseconds, and the sink thins them out: short runs get smooth curves too.
@@ -153,7 +155,7 @@ def sweep(
     changes: dict[str, Any] | None = None, say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:  # fmt: skip
     """Train every value with every seed, one after the other in this process."""
-    base = base_of(game, recipe, changes)
+    base = base_of(game, recipe, changes, setting)
     runs: dict[Any, dict[int, dict[str, Any]]] = {v: {} for v in values}
     skipped: dict[Any, str] = {}
     interrupted: str | None = None

@@ -70,7 +70,7 @@ def open_folders(
     before = kept(file)
     if before is not None and before != json.loads(json.dumps(asked.kept())):
         raise ConfigError(f"{state} was begun with other options", "give another --state")
-    base = base_of(asked.game, asked.recipe, asked.changes)
+    base = base_of(asked.game, asked.recipe, asked.changes, asked.setting)
     configs, skipped = {}, {}
     for value in asked.values:
         try:

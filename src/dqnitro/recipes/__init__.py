@@ -147,13 +147,18 @@ def paced(look: EnvLook) -> dict[str, Any]:
 
 
 def paced_vectors(look: EnvLook) -> dict[str, Any]:
-    """What `auto` changes of that where observations are vectors: a longer memory, and a target that is as old as a
-    game is long.
+    """What `auto` changes of that where observations are vectors: exploration for long enough that an agent often comes
+    to the end of its games, then a rate that falls, and a target that is as old as a game is long.
+
+    The replay forgets exploration soon: three-step returns hold its random actions, so an agent of LunarLander that
+    remembers them believes that landing fails, and hovers. With half of this, agents of CartPole forget how games end.
     """
     length = min(max(look.length, 50), 5_000)
     return {
-        "replay_capacity": min(max(200 * length, 20_000), 200_000),
+        "replay_capacity": min(max(100 * length, 10_000), 50_000),
         "target_sync_steps": min(max(length, 200), 1_000),
+        "epsilon_decay_steps": min(max(30 * length, 3_000), 50_000),
+        "learning_rate_decay_steps": min(max(150 * length, 30_000), 300_000),
     }
 
 

@@ -139,14 +139,15 @@ NOT_ATARI: dict[str, Any] = {
     "loss": "huber",
     "grad_clip": 10.0,
 }
-# What `auto` changes of these where observations are vectors: one pass acts for eight environments, and large batches
-# keep an agent good once it is (LOG.md, CartPole and LunarLander). With a rate of 1e-3 and half the updates an agent of
-# LunarLander hovers for a hundred thousand steps or for ever (LOG.md, LunarLander hovers).
+# What `auto` changes of these where observations are vectors: one pass acts for eight environments; large batches and a
+# rate that falls keep an agent good once it is (LOG.md, LunarLander lands).
 VECTORS: dict[str, Any] = {
     "n_envs": 8,
     "batch_size": 128,
     "steps_per_update": 2.0,
     "n_step": 3,
+    "learning_rate": 1e-3,
+    "learning_rate_end": 1e-4,
     "epsilon_end": 0.01,
 }
 # ... and what those with large images have of Atari's.
