@@ -44,8 +44,8 @@ def median_time(runs: list[dict[str, Any]]) -> str:
 
 
 def spread(runs: list[dict[str, Any]]) -> str:
-    times = [r["cpu_s"] for r in runs]
-    return f" ({min(times):.0f} to {max(times):.0f} s)" if len(runs) > 1 else ""
+    least, most = (f"{end(r['cpu_s'] for r in runs):.0f}" for end in (min, max))
+    return f" ({least} to {most} s)" if least != most else ""
 
 
 def solved(runs: list[dict[str, Any]]) -> int:
