@@ -155,7 +155,7 @@ class Config:
     )
     player_changes: str = _doc(
         "",
-        "runner cluster: CHUNK:PLAYERS,...: from these chunks on so many players, whatever is free; --players-log "
+        "runner cluster: CHUNK:PLAYERS,...: the number of players from each chunk on, whatever is free; --players-log "
         "takes them from a run",
     )
     chunk_vector_steps: int = _doc(

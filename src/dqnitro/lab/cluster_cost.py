@@ -200,7 +200,7 @@ def _wait_for_the_spare(hosts: RayHosts, crew: Crew) -> None:
 
 
 class Echo:
-    """An actor that answers with so many bytes."""
+    """An actor that answers with as many bytes as it is asked for."""
 
     def answer(self, n: int) -> np.ndarray:
         return np.zeros(n, np.uint8)

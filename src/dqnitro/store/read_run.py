@@ -199,7 +199,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def player_changes(path: pathlib.Path, begin: int = 0) -> list[tuple[int, int]]:
-    """Chunks, and how many players there were from each on, as a metrics.jsonl records them behind so many bytes."""
+    """Chunks, and how many players there were from each on, as a metrics.jsonl records them from byte `begin` on."""
     found: list[tuple[int, int]] = []
     with contextlib.suppress(OSError), path.open("rb") as file:
         file.seek(begin)

@@ -164,7 +164,7 @@ class Number:
 
 @dataclasses.dataclass(frozen=True)
 class Players(Number):
-    """4: so many, as (4, 0); 2..8: the fewest and the most."""
+    """`4` is (4, 0): they stay as many; `2..8` is the fewest and the most."""
 
     def __call__(self, text: str) -> tuple[int, int]:
         first, dots, last = text.partition("..")

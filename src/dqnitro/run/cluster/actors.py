@@ -288,7 +288,7 @@ class RayHosts:
         return sorted(hosts, key=lambda h: (self._is_suspect(h.node), crowd[id(h)]))
 
     def _load(self, node: str, more: int = 0) -> float:
-        """Players per CPU of a node, those that are to join included, with so many more."""
+        """Players per CPU of a node, those that are to join included, if `more` came."""
         cpus = next((n.cpus for n in self._nodes if n.id == node), 0.0)
         return (self._players_on()[node] + more) / (cpus or 1e-9)
 

@@ -36,7 +36,7 @@ from dqnitro.run.processes.spawn import own_pieces
 BIRTH_S = 600.0  # for a player's first start: its node may have to compile the console
 REBIRTH_S = 20.0  # for one in the place of another, in a process that is up, to play some seconds again
 CHUNK_S, CHUNK_TIMES = 3.0, 10.0  # how long a chunk may take: seconds, or times the median ...
-RECENT = 64  # ... of so many chunks
+RECENT = 64  # chunks whose times are kept for that
 RESTARTS = 3  # more of one player without a chunk between them are not accidents
 # With too few CPUs. A node may be back soon, and Ray takes up to ten seconds to see that a stopped process is gone;
 # until then players share processes.
@@ -364,7 +364,7 @@ class Crew:
         return fitting if up else self.players
 
     def _change(self, players: int) -> None:
-        """At the border of a chunk: share the environments out to so many, once all have played what they may."""
+        """At the border of a chunk: share the environments out to `players` players, when all have played."""
         state = self.get_state()
         crcs = np.split(np.concatenate([place.crc for place in self._places if place.crc is not None]), players)
         places = self._others(players)
@@ -460,7 +460,7 @@ class Crew:
         return self._obs
 
     def _players_after(self, saved: int) -> int:
-        """How many go on with what so many saved. What is recorded, or what nodes decide, follows at a border."""
+        """With how many players a save of `saved` goes on. What is recorded, or nodes decide, follows at a border."""
         if self._config.player_changes:
             return saved
         return max((k for k in self._numbers if k <= saved), default=self._numbers[0])

@@ -73,7 +73,7 @@ class Hosts(Protocol):
         ...
 
     def grow(self, players: int, order: Order) -> bool:
-        """Start processes for so many more players, without waiting; are they all up? 0: none are wanted any more."""
+        """Start processes for more players, without waiting; are they all up? 0: no more are wanted."""
         ...
 
     def again(self, players: Sequence[Any], orders: Sequence[Order]) -> list[Any]:

@@ -16,7 +16,7 @@ from dqnitro.errors import CheckpointError
 from dqnitro.run.cluster.chunk import Chunk, from_arrays, to_arrays
 from dqnitro.run.processes.player import pack_rng
 
-RAGGED, LENGTHS = "actions", "steps"  # in the state of environments: the first has so many entries of each
+RAGGED, LENGTHS = "actions", "steps"  # in the state of environments: entries, and how many are each one's
 
 
 def players_in(state: Mapping[str, np.ndarray]) -> int:
