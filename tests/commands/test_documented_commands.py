@@ -19,7 +19,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 PROGRAMS = r"(?:\.venv/bin/)?(?:dqnitro|make|python3?|pip|docker|ray)"
 STAND_INS = {
     "[RECIPE]": "auto", "GAME": "pong", "SETTING": "n_envs", "RUN": "runs/x", "NAME": "auto", "N": "1", "M": "2",
-    "CLUSTER": "auto",
+    "CLUSTER": "auto", "ID": "CartPole-v1",
 }  # fmt: skip
 # What the reader writes first, in the text around these commands.
 THE_READERS = ("dqnitro train my_module:", "dqnitro train pong --recipe patient")

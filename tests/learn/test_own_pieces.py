@@ -15,6 +15,7 @@ fakes_envs.register()
 CORRIDOR = "dqnitro_test/Corridor-v0"
 QUICK = {
     "epsilon_decay_steps": 100,
+    "learning_rate": 1e-3,  # one that stays, however many steps there are
     "batch_size": 8,
     "first_fill_steps": 40,
     "replay_capacity": 200,
