@@ -120,12 +120,12 @@ def idle_cpus(used: Used) -> dict[str, float]:
     return {k: v / idle["wall"] for k, v in idle.items() if k != "wall"}
 
 
-def config_of(game: str, recipe: str, chunk: int, players: int, envs_each: int) -> Config:
+def config_of(game: str, recipe: str, chunk: int, players: int, envs_each: int, slack_chunks: int = 1) -> Config:
     """A game as a recipe plays it on a CPU, with a small replay that fills at once. Chunk 0: the recipe's own."""
     changes = {"runner": "cluster", "players": players, "n_envs": players * envs_each, "device": "cpu"}
     changes |= {"chunk_vector_steps": chunk} if chunk else {}
     config = planned(Wish(game, recipe, changes=changes)).config
-    slack = config.n_envs * config.chunk_vector_steps
+    slack = slack_chunks * config.n_envs * config.chunk_vector_steps
     return config.replace(
         slack_steps=slack, torch_threads=1, env_threads=1, first_fill_steps=500, replay_capacity=10_000,
         epsilon_decay_steps=500, max_steps=0,
@@ -174,6 +174,7 @@ def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dic
     agent.close()
     return {
         "game": config.env_id, "recipe": recipe, "chunk_vector_steps": config.chunk_vector_steps, "players": players,
+        "slack_chunks": config.slack_steps // (config.n_envs * config.chunk_vector_steps),
         "envs_each": config.n_envs // players, "steps": steps, "step_bytes": frame_bytes(here.spec),
         "weight_bytes": 4 * sum(p.numel() for p in twin.learner.online.parameters()),
         "lost_to_ray": lost(spent), "load": os.getloadavg()[0],
@@ -266,6 +267,10 @@ def main() -> int:
         help="what is compared; chunk 0: the one that the recipe chooses",
     )
     p.add_argument("--envs-each", type=int, default=8)
+    p.add_argument(
+        "--slack-chunks", type=int, default=1,
+        help="0: players and learner take turns, so that they do not take caches and memory from each other",
+    )  # fmt: skip
     p.add_argument("--out", type=pathlib.Path, required=True)
     args = p.parse_args()
     found = messages(args.calls)
@@ -273,7 +278,7 @@ def main() -> int:
     runs = []
     for words in args.runs:
         game, recipe, players, chunk = words.split(":")
-        config = config_of(game, recipe, int(chunk), int(players), args.envs_each)
+        config = config_of(game, recipe, int(chunk), int(players), args.envs_each, args.slack_chunks)
         runs.append(compared(config, recipe, args.rounds, args.vector_steps))
         r = runs[-1]
         print(f"{words}: chunks of {r['chunk_vector_steps']}, {r['lost_to_ray']:.1%} lost to Ray", flush=True)

@@ -158,7 +158,7 @@ def paced_vectors(look: EnvLook) -> dict[str, Any]:
         "replay_capacity": min(max(100 * length, 10_000), 50_000),
         "target_sync_steps": min(max(length, 200), 1_000),
         "epsilon_decay_steps": min(max(30 * length, 3_000), 50_000),
-        "learning_rate_decay_steps": min(max(150 * length, 30_000), 300_000),
+        "learning_rate_decay_steps": min(max(200 * length, 40_000), 400_000),
     }
 
 

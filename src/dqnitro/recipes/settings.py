@@ -147,7 +147,7 @@ VECTORS: dict[str, Any] = {
     "steps_per_update": 2.0,
     "n_step": 3,
     "learning_rate": 1e-3,
-    "learning_rate_end": 1e-4,
+    "learning_rate_end": 2e-5,
     "epsilon_end": 0.01,
 }
 # ... and what those with large images have of Atari's.
