@@ -110,8 +110,10 @@ def test_a_trace_may_be_compressed(tmp_path):
 
 
 def test_other_processes_are_part_of_the_tree(tmp_path):
-    """Two environments in a process each: their recv is waiting, and their work is shown beside the trainer's."""
-    r = profile(small(envs="gym-async", n_envs=2), 300, tmp_path / "t.json", traced_steps=4)
+    """Two environments in a process each: their recv is waiting, and their work is shown beside the trainer's. Each
+    must use a hundredth of a second, the unit in which the kernel counts.
+    """
+    r = profile(small(envs="gym-async", n_envs=2), 3_000, tmp_path / "t.json", traced_steps=4)
     assert r["tree"]["name"] == "all processes"
     trainer, workers = r["tree"]["children"]
     assert trainer["name"] == "trainer process" and workers["name"] == "2 worker processes"
