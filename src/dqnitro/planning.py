@@ -93,9 +93,9 @@ def with_own_rate(changes: Mapping[str, Any], varied: Collection[str] = ()) -> M
     as well.
     """
     given = {*changes, *varied}
-    return (
-        {**SAME_RATE, **changes} if given & {"learning_rate", "optimizer"} and not given & SAME_RATE.keys() else changes
-    )
+    if given & {"learning_rate", "optimizer"} and not given & SAME_RATE.keys():
+        return {**SAME_RATE, **changes}
+    return changes
 
 
 def divisible(config: Config, changes: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -25,11 +25,11 @@ from dqnitro.lab import search
 from dqnitro.lab.search import LOOKS, WORDS, Asked, check_optuna, points, result_of
 from dqnitro.lab.store import kept
 from dqnitro.seeds.allocation import Share
+from dqnitro.seeds.folder import FILE as SEEDS
 from dqnitro.seeds.folder import SeedsFolder, is_seeds
 
 FILE = "search.json"
 LOOK = "search/points at look "  # in metrics.jsonl: what a run had shown when it was looked at
-BEHIND = "the trial fell behind the others"
 
 
 class Marks(NamedTuple):
@@ -267,7 +267,7 @@ class Runs:
         for game, config in self._configs(self._proposed[number - 1][0]).items():
             if not is_seeds(paths[game]):
                 made = SeedsFolder.create(paths[game], config, self.asked.seeds, self.asked.recipe, (), self.at_once)
-                self.files.append(made.path / "seeds.json")
+                self.files.append(made.path / SEEDS)
 
     def _settings(self, number: int) -> dict[str, Any]:
         """What Optuna proposes for a trial; the first one is the recipe as it is."""

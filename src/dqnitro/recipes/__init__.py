@@ -151,7 +151,7 @@ def paced_vectors(look: EnvLook) -> dict[str, Any]:
     to the end of its games, then a rate that falls, and a target that is as old as a game is long.
 
     The replay forgets exploration soon: three-step returns hold its random actions, so an agent of LunarLander that
-    remembers them believes that landing fails, and hovers. With half of this, agents of CartPole forget how games end.
+    remembers them believes that landing fails, and hovers. With 20,000 steps agents of CartPole forget how games end.
     """
     length = min(max(look.length, 50), 5_000)
     return {
