@@ -7,9 +7,10 @@ Sessions, sinks, the lab and the commands use this protocol and nothing else of 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from dqnitro.clock import Clock
 from dqnitro.config import Config
@@ -90,3 +91,21 @@ class Agent(Protocol):
     def close(self) -> None:
         """End whatever was started. May be called twice."""
         ...
+
+
+class SharedEnvs(Protocol):
+    """The environments of the runner `cluster`: players share them, and their number may change."""
+
+    changes: deque[tuple[int, int]]  # chunks, and players from there on, that nobody has noted yet
+
+    @property
+    def players(self) -> int: ...
+
+    def repeat(self, changes: Sequence[tuple[int, int]]) -> None:
+        """Make these changes at their chunks, whatever the nodes say."""
+        ...
+
+
+def shared_envs(agent: Agent) -> SharedEnvs | None:
+    """The environments of an agent whose runner has players that share them."""
+    return cast(SharedEnvs, agent.envs) if agent.config.runner == "cluster" else None

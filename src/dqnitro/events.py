@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import IO, Any, Protocol
 
-from dqnitro.agent import PHASES, Agent, Tick
+from dqnitro.agent import PHASES, Agent, Tick, shared_envs
 from dqnitro.clock import Every
 from dqnitro.common.files import writing
 from dqnitro.envs.base import GameEnd
@@ -113,7 +113,7 @@ class JsonlSink(NullSink):
         self._write("log", wall_s=round(wall_s, 4), steps=steps, values=dict(values))
 
     def players(self, chunk: int, players: int, wall_s: float, steps: int) -> None:
-        """From this chunk on so many players share the environments: with seed and config this determines the run."""
+        """From this chunk on that many players share the environments: with seed and config this determines the run."""
         self._write("players", wall_s=round(wall_s, 4), steps=steps, chunk=chunk, players=players)
         self._flush()  # a run that is lost makes the same change again
 
@@ -303,7 +303,7 @@ class Tally:
             loss=self.avg_loss,
             share=share,
             best_value=a.learner.mean_best_value(),
-            players=getattr(a.envs, "players", None),
+            players=None if (shared := shared_envs(a)) is None else shared.players,
         )
         self._mark = now
         for sink in self._sinks:

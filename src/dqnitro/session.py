@@ -12,10 +12,10 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from dqnitro import own
-from dqnitro.agent import Agent, Tick
+from dqnitro.agent import Agent, Tick, shared_envs
 from dqnitro.callback import Callback, Training
 from dqnitro.clock import Every
 from dqnitro.common.files import now_text
@@ -175,7 +175,9 @@ def _resume(
         agent, ticks = make_run(config)
     try:
         if made:
-            cast(Any, agent.envs).repeat(made)
+            shared = shared_envs(agent)
+            assert shared is not None
+            shared.repeat(made)
         try:
             with signals.starting():  # games are played again up to where they were
                 saved_by = _load(agent, folder, loaded)
@@ -231,7 +233,8 @@ class _Books:
         self.tally = Tally(agent, self._sinks, c.log_every_s, self.wall_before)
         if manifest:
             self.tally.set_state(manifest["tally"])
-        self._changes: deque[tuple[int, int]] = getattr(agent.envs, "changes", deque())
+        shared = shared_envs(agent)
+        self._changes: deque[tuple[int, int]] = deque() if shared is None else shared.changes
         self.evaluations = make_evaluations(training, manifest is not None, _say)
 
     def note_players(self) -> None:
