@@ -130,3 +130,37 @@ def test_a_run_beside_peers_is_a_process_of_its_own(monkeypatch):
     monkeypatch.setattr(module, "timed", None)  # what happens in this process
     (row,) = module.compare("CartPole-v1", [1], module.Limit(64, 60.0), ["dqnitro"], run=module.Apart())["rows"]
     assert 64 <= row["steps"] <= 512 and not row["solved"] and row["cpu_s"] > 0
+
+
+def test_atari_games_are_compared_after_the_same_time(tmp_path, monkeypatch):
+    needs("stable_baselines3", "-e '.[sb3]'")
+    module = example("atari_beside_sb3")
+    monkeypatch.setattr(module, "IDLE_FRAMES", 80)  # fresh games are short: nobody scores in 20 steps
+    monkeypatch.setattr(module, "MEASURED_STEPS", 20)
+    monkeypatch.setattr(module, "ZOO", module.ZOO | {"buffer_size": 500})
+    out = tmp_path / "beside.json"
+    rows = module.compare(["freeway"], [1], 0.02, 2, out, lambda name, wanted: _row(module, name, wanted))["rows"]
+    assert [row["contender"] for row in rows] == ["dqnitro", "stable-baselines3"]
+    for row in rows:
+        assert 1.2 <= row["wall_s"] < 60 and row["steps"] > 0 and row["fresh"]["games"] == 2
+        assert row["fresh"]["low"] <= row["fresh"]["score"] <= row["fresh"]["high"]
+    again = module.compare(["freeway"], [1], 0.02, 2, out, None)
+    assert again["rows"] == rows, "what the file has is not run again"
+    (run,) = read_sources([out])[1]
+    assert run.kind == "beside" and "atari_beside_sb3.py" in run.command
+
+
+def _row(module, name, wanted):
+    """As `apart`, in this process."""
+    return {"contender": name, "game": wanted.game, "seed": wanted.seed, **module.CONTENDERS[name](wanted)}
+
+
+def test_a_gain_is_the_score_less_that_of_random_play():
+    module = example("atari_beside_sb3")
+    rows = [
+        {"contender": "dqnitro", "game": "breakout", "fresh": {"score": score}, "random": {"score": 1.5}}
+        for score in (30.0, 40.0)
+    ]
+    rows.append({"contender": "stable-baselines3", "game": "breakout", "fresh": {"score": 9.5}})
+    assert module.gains(rows) == {"breakout": {"dqnitro": 33.5, "stable-baselines3": 8.0}}
+    assert module.gains(rows[2:]) == {}, "nothing is said without random play"

@@ -5,8 +5,9 @@ import pathlib
 
 import pytest
 
-from dqnitro.lab.cluster_cost import HereHosts, config_of, fit
+from dqnitro.lab.cluster_cost import HereHosts, Settling, config_of, fit
 from dqnitro.lab.cluster_model import Cluster, Inputs, checked, inputs_of, predict
+from dqnitro.lab.piped_players import PipedHosts
 from dqnitro.recipes import players
 from support import fakes_envs
 
@@ -66,11 +67,12 @@ def test_what_auto_expects_of_ray_is_what_was_measured():
         assert config.chunk_vector_steps == run["chunk_vector_steps"]
 
 
-def test_the_reference_of_the_measurement_is_the_runner_itself(monkeypatch):
+@pytest.mark.parametrize("hosts", [HereHosts, PipedHosts])
+def test_what_ray_is_compared_with_plays_the_same_run(monkeypatch, hosts):
     fakes_envs.register()
     from dqnitro.run import cluster
     from dqnitro.session import train
     from support.cluster_reference import CORRIDOR, inline_with_the_same_ages, same
 
-    monkeypatch.setattr(cluster, "ray_hosts", lambda config: HereHosts())
+    monkeypatch.setattr(cluster, "ray_hosts", lambda config: Settling(hosts()))
     same(train(CORRIDOR).agent, inline_with_the_same_ages(CORRIDOR))

@@ -350,6 +350,20 @@ def peers() -> dict[str, Any]:
     )  # fmt: skip
 
 
+def beside() -> dict[str, Any]:
+    scores = {"dqnitro": 40.0, "stable-baselines3": 9.0}
+    found = [
+        {"contender": who, "game": game, "seed": 1, "steps": 300_000, "training_score": score,
+         "fresh": {"score": score + 1, "low": score, "high": score + 2, "games": 30}}
+        for game in ("breakout", "freeway") for who, score in scores.items()
+    ]  # fmt: skip
+    found[0]["random"] = {"score": 1.5, "low": 1.0, "high": 2.0, "games": 30}
+    return head(
+        "beside", "python examples/atari_beside_sb3.py breakout freeway", minutes=20.0, protocol="Fresh games.",
+        rows=found, gains={"breakout": {"dqnitro": 39.5, "stable-baselines3": 8.5}},
+    )  # fmt: skip
+
+
 def trial() -> dict[str, Any]:
     return {
         "curve": {f"lr{k}": [[1000 * t, 100 * t, -21 + t / k] for t in range(1, 15)] for k in range(1, 9)},
@@ -375,8 +389,7 @@ def record() -> dict[str, Any]:
 ALL = {
     "ladder": ladder, "solve": solve, "sweep": sweep, "search": search, "ablate": ablate, "cost": cost, "bench": bench,
     "profile": profile, "tune": tune, "compare": compare, "console": console, "exact": exact, "record": record,
-    "chaos": chaos,
-    "trial": trial, "atari": atari, "peers": peers,
+    "chaos": chaos, "trial": trial, "atari": atari, "peers": peers, "beside": beside,
 }  # fmt: skip
 
 

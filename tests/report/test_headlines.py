@@ -33,6 +33,7 @@ EXPECTED = {
     "chaos": [("faults", "200"), ("cost something", "1")],
     "atari": [("median", "0.90"), ("interquartile mean", "0.90"), ("above human", "1 of 2")],
     "peers": [("dqnitro", "23.0 s"), ("stable-baselines3", "over 1 min 30 s")],
+    "beside": [("Breakout, dqnitro", "+39.5"), ("Breakout, stable-baselines3", "+8.5")],
     "trial": [("settings", "8"), ("highest at the end", "-7")],
 }
 

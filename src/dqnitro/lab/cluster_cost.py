@@ -1,9 +1,13 @@
 """What Ray costs: `python -m dqnitro.lab.cluster_cost --out FILE`. `cluster_model` predicts larger clusters from it.
 
-Two learners take turns over the same chunks: one whose players are Ray actors on this machine, and its reference, whose
-players live in its own process. Counted is CPU time of all processes that belong to a learner, so that other programs
-on the machine do not count. What Ray's processes, and its threads in others, use while nobody plays is measured first
-and subtracted for the time that a turn took: on a busy machine it would count many times. It is stored beside.
+Three learners take turns over the same chunks: one whose players are Ray actors on this machine, one whose players are
+plain processes without Ray, and their reference, whose players live in its own process. So what Ray costs is told apart
+from what any second process costs: it chooses actions with a network of its own, and works at the same time as the
+learner, whose caches and memory it shares. A turn begins and ends with all chunks played that were permitted.
+
+Counted is CPU time of all processes that belong to a learner, so that other programs on the machine do not count. What
+Ray's processes, and its threads in others, use while nobody plays is measured first and subtracted for the time that a
+turn took: on a busy machine it would count many times. It is stored beside.
 """
 
 from __future__ import annotations
@@ -16,8 +20,8 @@ import pathlib
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import psutil
@@ -26,11 +30,13 @@ from dqnitro.agent import Tick
 from dqnitro.cluster.connect import LOCAL, connect
 from dqnitro.config import Config
 from dqnitro.lab.interleave import compare
+from dqnitro.lab.piped_players import PipedHosts
 from dqnitro.lab.store import header, save
 from dqnitro.planning import Wish, planned
 from dqnitro.run.cluster import ticks
 from dqnitro.run.cluster.actors import RayHosts
 from dqnitro.run.cluster.crew import Crew
+from dqnitro.run.cluster.hosts import Hosts
 from dqnitro.run.cluster.player import Order, Permit, Player, Position
 from dqnitro.run.inline import make_agent
 
@@ -91,27 +97,50 @@ class HereHosts:
     def close(self) -> None: ...
 
 
+class Settling:
+    """Passes everything on to hosts, and can wait until the players have played all that they were permitted."""
+
+    def __init__(self, hosts: Any) -> None:
+        self._hosts = hosts
+        self._last: dict[int, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hosts, name)
+
+    def play(self, player: Any, permit: Permit, weights: Any) -> Any:
+        answer = self._last[id(player)] = self._hosts.play(player, permit, weights)
+        return answer
+
+    def settle(self) -> None:
+        while not all(self._hosts.has(answer) for answer in self._last.values()):
+            time.sleep(0.01)
+
+
 class Used:
     """CPU seconds of this process and of those that it started."""
 
-    def __init__(self, players: Callable[[], Sequence[int]]) -> None:
-        self._players, self._kept = players, dict[int, float]()
+    def __init__(self, players: Callable[[], Iterable[int]], others: Callable[[], Iterable[int]] = tuple) -> None:
+        self._players, self._others = players, others
 
     def read(self) -> dict[str, float]:
-        """Of the learner, of the players' processes, and of Ray's own; processes that ended keep what they used."""
-        playing = set(self._players())
+        """Of the learner, of the players' processes, and of Ray's own, but not of `others`."""
+        playing, others = set(self._players()), set(self._others())
         out = {"learner": time.process_time(), "players": 0.0, "ray": 0.0}
         for p in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                t = p.cpu_times()
-                out["players" if p.pid in playing else "ray"] += t.user + t.system
+                if p.pid not in others:
+                    t = p.cpu_times()
+                    out["players" if p.pid in playing else "ray"] += t.user + t.system
         return out
 
-    def over(self, work: Callable[[], Any]) -> dict[str, float]:
+    def over(self, work: Callable[[], Any], settle: Callable[[], Any] = lambda: None) -> dict[str, float]:
+        """Of what `work` takes; the others' processes may need longer until all is settled."""
         before, began = self.read(), time.monotonic()
         work()
-        after = self.read()
-        return {k: after[k] - before[k] for k in after} | {"wall": time.monotonic() - began}
+        learner = time.process_time()
+        settle()
+        wall, after = time.monotonic() - began, self.read() | {"learner": learner}
+        return {k: after[k] - before[k] for k in after} | {"wall": wall}
 
 
 def idle_cpus(used: Used) -> dict[str, float]:
@@ -139,58 +168,79 @@ def go_on(it: Any, config: Config, vector_steps: int) -> int:
     return len(steps) * config.n_envs
 
 
+HERE, PLAIN, RAY = "in the learner's process", "in processes of their own", "on Ray"
+
+
+class Contender:
+    """A learner with its players, and what it has used."""
+
+    def __init__(self, config: Config, hosts: Any, used: Used, parts: Sequence[str]) -> None:
+        self.hosts, self.used, self.config = Settling(hosts), used, config
+        self.crew = Crew(config, cast(Hosts, self.hosts))
+        self.agent = make_agent(config, self.crew)
+        self._loop = ticks(self.agent, self.crew)
+        self.steps, self.wall_s, self.rates = 0, 0.0, list[float]()
+        self.spent = dict.fromkeys(parts, 0.0)
+        self.idle = self.spent
+
+    def warm(self) -> None:
+        while self.agent.clock.updates < 5:
+            go_on(self._loop, self.config, 1)
+        self.hosts.settle()
+
+    def turn(self, vector_steps: int) -> None:
+        made: list[int] = []
+        whole = self.used.over(lambda: made.append(go_on(self._loop, self.config, vector_steps)), self.hosts.settle)
+        cost = {k: max(0.0, whole[k] - idle * whole["wall"]) for k, idle in self.idle.items() if k in self.spent}
+        self.rates.append(made[0] / sum(cost.values()))
+        self.spent = {k: v + cost[k] for k, v in self.spent.items()}
+        self.steps, self.wall_s = self.steps + made[0], self.wall_s + whole["wall"]
+
+    @property
+    def s_per_step(self) -> dict[str, float]:
+        return {k: v / self.steps for k, v in self.spent.items()}
+
+
 def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dict[str, Any]:
-    """Steps per CPU second with Ray and without, in turns."""
-    players = config.players
-    here = Crew(config, HereHosts())
-    twin = make_agent(config, here)
-    hosts = RayHosts(connect(LOCAL), 1.0 / players)
-    there = Crew(config, hosts)
-    agent = make_agent(config, there)
-    loops = {"here": ticks(twin, here), "there": ticks(agent, there)}
-    for it in loops.values():
-        while go_on(it, config, 1) and (twin.clock.updates if it is loops["here"] else agent.clock.updates) < 5:
-            pass
-    _wait_for_the_spare(hosts, there)
-    used = Used(lambda: list(hosts.processes()))
-    idle = idle_cpus(used)
-    rates: dict[str, list[float]] = {"without Ray": [], "with Ray": []}
-    spent: dict[str, float] = dict.fromkeys(("learner", "players", "ray", "without"), 0.0)
-    steps, wall = 0, {"here": 0.0, "there": 0.0}
+    """Steps per CPU second of the three, in turns."""
+    plain, ray = PipedHosts(), RayHosts(connect(LOCAL), 1.0 / config.players)
+    contenders = {
+        HERE: Contender(config, HereHosts(), Used(tuple), ["learner"]),
+        PLAIN: Contender(config, plain, Used(plain.processes), ["learner", "players"]),
+        RAY: Contender(config, ray, Used(ray.processes, plain.processes), ["learner", "players", "ray"]),
+    }
+    for contender in contenders.values():
+        contender.warm()
+    there = contenders[RAY]
+    _wait_for_the_spare(ray, there.crew)
+    there.idle = idle_cpus(there.used)
+    for contender in (contenders[HERE], contenders[PLAIN]):
+        contender.idle = {"learner": there.idle["learner"], "players": 0.0}
+    names = list(contenders)
     for r in range(rounds):
-        for name in ("here", "there") if r % 2 == 0 else ("there", "here"):
-            made: list[int] = []
-            whole = used.over(lambda name=name, made=made: made.append(go_on(loops[name], config, vector_steps)))
-            cost = {k: max(0.0, whole[k] - idle[k] * whole["wall"]) for k in idle}
-            wall[name] += whole["wall"]
-            if name == "here":
-                rates["without Ray"].append(made[0] / cost["learner"])
-                spent["without"] += cost["learner"]
-            else:
-                rates["with Ray"].append(made[0] / sum(cost.values()))
-                spent |= {k: spent[k] + v for k, v in cost.items()}
-                steps += made[0]
-    twin.close()
-    agent.close()
+        for name in names[r % 3 :] + names[: r % 3]:
+            contenders[name].turn(vector_steps)
+    for contender in contenders.values():
+        contender.agent.close()
+    s, spec = {name: c.s_per_step for name, c in contenders.items()}, contenders[HERE].crew.spec
+    whole = {name: sum(parts.values()) for name, parts in s.items()}
+    rates = {name: c.rates for name, c in contenders.items()}
     return {
-        "game": config.env_id, "recipe": recipe, "chunk_vector_steps": config.chunk_vector_steps, "players": players,
-        "slack_chunks": config.slack_steps // (config.n_envs * config.chunk_vector_steps),
-        "envs_each": config.n_envs // players, "steps": steps, "step_bytes": frame_bytes(here.spec),
-        "weight_bytes": 4 * sum(p.numel() for p in twin.learner.online.parameters()),
-        "lost_to_ray": lost(spent), "load": os.getloadavg()[0],
-        "cpu_s_per_step": {k: v / steps for k, v in spent.items()}, "rates": rates, "idle_cpus": idle, "wall_s": wall,
-        "table": compare(rates, "without Ray"),
+        "game": config.env_id, "recipe": recipe, "chunk_vector_steps": config.chunk_vector_steps,
+        "players": config.players, "slack_chunks": config.slack_steps // (config.n_envs * config.chunk_vector_steps),
+        "envs_each": config.n_envs // config.players, "steps": there.steps, "step_bytes": frame_bytes(spec),
+        "weight_bytes": 4 * sum(p.numel() for p in there.agent.learner.online.parameters()),
+        "lost_to_ray": 1 - whole[PLAIN] / whole[RAY], "lost_to_processes": 1 - whole[HERE] / whole[PLAIN],
+        "load": os.getloadavg()[0], "cpu_s_per_step": s[RAY] | {"without": whole[HERE]},
+        "plain_cpu_s_per_step": s[PLAIN],
+        "rates": rates, "idle_cpus": there.idle, "wall_s": {name: c.wall_s for name, c in contenders.items()},
+        "table": compare(rates, PLAIN),
     }  # fmt: skip
 
 
 def frame_bytes(spec: Any) -> int:
     """What travels for a step: a frame, and some numbers."""
     return spec.newest(np.zeros((1, *spec.obs_shape), spec.obs_dtype)).nbytes + NUMBERS_BYTES
-
-
-def lost(spent: Mapping[str, float]) -> float:
-    """The share of a step's CPU time that Ray takes."""
-    return 1.0 - spent["without"] / (spent["learner"] + spent["players"] + spent["ray"])
 
 
 def _wait_for_the_spare(hosts: RayHosts, crew: Crew) -> None:
@@ -257,7 +307,7 @@ def title_of(run: Mapping[str, Any]) -> str:
 def main() -> int:
     p = argparse.ArgumentParser("cluster_cost", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--rounds", type=int, default=6)
-    p.add_argument("--vector-steps", type=int, default=64, help="of each turn, rounded up to whole chunks")
+    p.add_argument("--vector-steps", type=int, default=256, help="of each turn, rounded up to whole chunks")
     p.add_argument("--calls", type=int, default=100, help="of each size of a message")
     p.add_argument(
         "--runs",
@@ -281,7 +331,8 @@ def main() -> int:
         config = config_of(game, recipe, int(chunk), int(players), args.envs_each, args.slack_chunks)
         runs.append(compared(config, recipe, args.rounds, args.vector_steps))
         r = runs[-1]
-        print(f"{words}: chunks of {r['chunk_vector_steps']}, {r['lost_to_ray']:.1%} lost to Ray", flush=True)
+        lost = f"{r['lost_to_processes']:.1%} lost to processes, {r['lost_to_ray']:.1%} to Ray"
+        print(f"{words}: chunks of {r['chunk_vector_steps']}, {lost}", flush=True)
     table = {f"{name}, {title_of(r)}": row for r in runs for name, row in r["table"].items()}
     protocol = str(__doc__).split("\n\n", 1)[1].strip().replace("\n", " ")
     result = header("cluster", "pong", unit="steps per CPU second", protocol=protocol, rounds=args.rounds, table=table)

@@ -19,7 +19,7 @@ FORMAT = 1  # the newest that lab/store.py writes
 # Every kind that has a section of its own; any other result with a table of contenders is a benchmark.
 KINDS = (
     "ladder", "solve", "sweep", "search", "ablate", "cost", "console", "profile", "tune", "compare", "exact", "record",
-    "chaos", "trial", "atari", "peers",
+    "chaos", "trial", "atari", "peers", "beside",
 )  # fmt: skip
 
 

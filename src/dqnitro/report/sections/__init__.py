@@ -14,6 +14,7 @@ from dqnitro.report.sections import (
     ablate,
     atari,
     bench,
+    beside,
     chaos,
     compare,
     console,
@@ -46,6 +47,7 @@ SECTIONS: dict[str, Section] = {
     "record": record,
     "atari": atari,
     "peers": peers,
+    "beside": beside,
     "ladder": ladder,
     "solve": solve,
     "sweep": sweep,
@@ -64,7 +66,7 @@ SECTIONS: dict[str, Section] = {
 
 # The groups of the page and of its contents, in order, and the kinds of result in each; runs stand with the records.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Records and runs": ("record", "atari", "peers"),
+    "Records and runs": ("record", "atari", "peers", "beside"),
     "Speed-ups": ("ladder", "solve", "ablate", "cost", "tune", "profile"),
     "Benchmarks": ("bench", "console"),
     "Exactness and faults": ("exact", "chaos"),
