@@ -306,6 +306,8 @@ def test_games_that_are_compared_with_nobody_are_shown_by_their_rates(tmp_path):
         ("console,1,024 machines,4,096 machines", ("console", "1,024 machines", "4,096 machines")),
         ("pong,256", ("pong", "256")),
         (" a , b,", ("a", "b")),
+        ('"16,384 machines, batch 512",console', ("16,384 machines, batch 512", "console")),
+        ('pong "a, b"', ("pong a, b",)),
         ("", ()),
     ],
 )

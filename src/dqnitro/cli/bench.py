@@ -42,6 +42,7 @@ Examples
   dqnitro bench console --games pong,breakout --threads 1
   dqnitro bench gpu --games pong,breakout --machines 256,4096 --out results/gpu.json
   dqnitro bench gpu --only training --games pong,qbert --train-minutes 3     and what real runs keep of it
+  dqnitro bench gpu --only '"16,384 machines, batch 512"'
 
 What can be measured
 {benches}
@@ -63,8 +64,9 @@ def main(argv: list[str]) -> int:
     p.add_argument("--device", metavar="D", help="learn: cpu or cuda (default: the GPU if torch can use one)")
     p.add_argument("--threads", default="1,2", metavar="N,M", help="console: numbers of threads (default: 1,2)")
     p.add_argument(
-        "--only", metavar="A,B", help="only contenders whose name contains one of these words (1,024 is one word)"
-    )
+        "--only", metavar="A,B",
+        help='only contenders whose name contains one of these words (1,024 is one word, "a, b" too)',
+    )  # fmt: skip
     p.add_argument("--rounds", type=count(), metavar="N", help="rounds (default: 5; learn and console: 6)")
     p.add_argument(
         "--seconds", type=amount(0.001), metavar="S", help="seconds per turn (default: 0.5; learn and console: 3)"

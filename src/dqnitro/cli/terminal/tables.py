@@ -159,5 +159,8 @@ def say_where(args: argparse.Namespace, recipe: str = "baseline", game: str = ""
 
 
 def names_of(text: str | None) -> list[str] | None:
-    """A list given as a,b,c; a comma inside a number (1,024) is part of a name."""
-    return None if text is None else [t.strip() for t in re.split(r"(?<!\d),|,(?!\d{3}\b)", text) if t.strip()]
+    """A list given as a,b,c; a comma inside a number (1,024) or between double quotes is part of a name."""
+    if text is None:
+        return None
+    names = re.findall(r'(?:"[^"]*"|(?<=\d),(?=\d{3}\b)|[^,])+', text)
+    return [name for t in names if (name := t.replace('"', "").strip())]
