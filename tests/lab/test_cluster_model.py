@@ -5,9 +5,9 @@ import pathlib
 
 import pytest
 
-from dqnitro.lab.cluster_cost import HereHosts, Settling, config_of, fit
-from dqnitro.lab.cluster_model import Cluster, Inputs, checked, inputs_of, predict
-from dqnitro.lab.piped_players import PipedHosts
+from dqnitro.lab.cluster.cost import HereHosts, Settling, config_of, fit
+from dqnitro.lab.cluster.model import Cluster, Inputs, checked, inputs_of, predict
+from dqnitro.lab.cluster.piped_players import PipedHosts
 from dqnitro.recipes import players
 from support import fakes_envs
 

@@ -13,7 +13,7 @@ ENVS_EACH = 8  # of a player: a pass of the network for 8 costs hardly more than
 LOST = 0.04  # the share of a step that may be lost to Ray, by what follows; the goal is 5%
 LONGEST = 64  # vector steps, whatever Ray costs: the most that a slack may be
 
-# CPU seconds, from results/ray-cost-idle-2-cores.json (`python -m dqnitro.lab.cluster_cost`).
+# CPU seconds, from results/ray-cost-idle-2-cores.json (`python -m dqnitro.lab.cluster.cost`).
 CHUNK_S = 0.008  # of Ray for a chunk of one player: the call, weights, and what its processes and threads do besides
 STEP_BYTE_S = 2e-9  # of Ray for a byte of a chunk, on both sides
 STEP_S = {"small": 0.0003, "nature": 0.0005}  # choosing an action and playing it

@@ -112,9 +112,11 @@ class Seat(NamedTuple):
 class RayHosts:
     """Players as Ray actors, on whatever nodes there are."""
 
+    kind = PlayerHost
+
     def __init__(self, cluster: Cluster, cpus_each: float) -> None:
         self._cluster, self._ray = cluster, cluster.ray
-        self._kind = self._ray.remote(PlayerHost)
+        self._actors = self._ray.remote(self.kind)
         self._cpus = cpus_each
         self._hosts: list[Host] = []
         self._spare: Host | None = None
@@ -146,7 +148,7 @@ class RayHosts:
             from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(node, soft=True)
-        actor = self._kind.options(**options).remote()
+        actor = self._actors.options(**options).remote()
         host = Host(actor, actor.ping.remote(), cpus, node or "")
         self._hosts.append(host)
         return host

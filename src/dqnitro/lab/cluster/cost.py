@@ -1,4 +1,4 @@
-"""What Ray costs: `python -m dqnitro.lab.cluster_cost --out FILE`. `cluster_model` predicts larger clusters from it.
+"""What Ray costs: `python -m dqnitro.lab.cluster.cost --out FILE`. `model` predicts larger clusters from it.
 
 Three learners take turns over the same chunks: one whose players are Ray actors on this machine, one whose players are
 plain processes without Ray, and their reference, whose players live in its own process. So what Ray costs is told apart
@@ -8,6 +8,10 @@ learner, whose caches and memory it shares. A turn begins and ends with all chun
 Counted is CPU time of all processes that belong to a learner, so that other programs on the machine do not count. What
 Ray's processes, and its threads in others, use while nobody plays is measured first and subtracted for the time that a
 turn took: on a busy machine it would count many times. It is stored beside.
+
+Ray's own part is counted piece by piece as well (`ray_cpu`): its processes, its threads in the learner's process, the
+learner's calls into it, and all that the players' processes do besides playing. Turns begin when Ray's processes have
+come to rest: starting one takes over a second of CPU time, which a run of some seconds would not be a fair share of.
 """
 
 from __future__ import annotations
@@ -29,8 +33,9 @@ import psutil
 from dqnitro.agent import Tick
 from dqnitro.cluster.connect import LOCAL, connect
 from dqnitro.config import Config
+from dqnitro.lab.cluster.piped_players import PipedHosts
+from dqnitro.lab.cluster.ray_cpu import TimedHosts
 from dqnitro.lab.interleave import compare
-from dqnitro.lab.piped_players import PipedHosts
 from dqnitro.lab.store import header, save
 from dqnitro.planning import Wish, planned
 from dqnitro.run.cluster import ticks
@@ -42,6 +47,7 @@ from dqnitro.run.inline import make_agent
 
 SIZES = (1_000, 100_000, 1_000_000, 8_000_000)  # bytes of an answer
 IDLE_S = 10.0
+REST_CPUS, REST_S, LONGEST_REST_S = 0.1, 3.0, 60.0  # Ray's processes are at rest if they use less for so long
 NUMBERS_BYTES = 32  # of a step: action, reward, flags, score
 
 
@@ -174,7 +180,10 @@ HERE, PLAIN, RAY = "in the learner's process", "in processes of their own", "on 
 class Contender:
     """A learner with its players, and what it has used."""
 
-    def __init__(self, config: Config, hosts: Any, used: Used, parts: Sequence[str]) -> None:
+    def __init__(
+        self, config: Config, hosts: Any, used: Used, parts: Sequence[str],
+        of_ray: Callable[[], dict[str, float]] = dict,
+    ) -> None:  # fmt: skip
         self.hosts, self.used, self.config = Settling(hosts), used, config
         self.crew = Crew(config, cast(Hosts, self.hosts))
         self.agent = make_agent(config, self.crew)
@@ -182,6 +191,8 @@ class Contender:
         self.steps, self.wall_s, self.rates = 0, 0.0, list[float]()
         self.spent = dict.fromkeys(parts, 0.0)
         self.idle = self.spent
+        self._of_ray = of_ray  # CPU seconds of Ray so far, in pieces
+        self.of_ray = dict.fromkeys(of_ray(), 0.0)  # those of the turns
 
     def warm(self) -> None:
         while self.agent.clock.updates < 5:
@@ -189,12 +200,21 @@ class Contender:
         self.hosts.settle()
 
     def turn(self, vector_steps: int) -> None:
-        made: list[int] = []
+        made, before = list[int](), self._of_ray()
         whole = self.used.over(lambda: made.append(go_on(self._loop, self.config, vector_steps)), self.hosts.settle)
+        after = self._of_ray()
+        self.of_ray = {k: v + after[k] - before[k] for k, v in self.of_ray.items()}
         cost = {k: max(0.0, whole[k] - idle * whole["wall"]) for k, idle in self.idle.items() if k in self.spent}
         self.rates.append(made[0] / sum(cost.values()))
         self.spent = {k: v + cost[k] for k, v in self.spent.items()}
         self.steps, self.wall_s = self.steps + made[0], self.wall_s + whole["wall"]
+
+    def idle_pieces(self, seconds: float) -> dict[str, float]:
+        """CPUs that Ray uses while nobody plays, in pieces."""
+        before, began = self._of_ray(), time.monotonic()
+        time.sleep(seconds)
+        after, took = self._of_ray(), time.monotonic() - began
+        return {k: (after[k] - before[k]) / took for k in after}
 
     @property
     def s_per_step(self) -> dict[str, float]:
@@ -203,16 +223,22 @@ class Contender:
 
 def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dict[str, Any]:
     """Steps per CPU second of the three, in turns."""
-    plain, ray = PipedHosts(), RayHosts(connect(LOCAL), 1.0 / config.players)
+    plain, ray = PipedHosts(), TimedHosts(connect(LOCAL), 1.0 / config.players)
+    of_ray = Used(ray.processes, plain.processes)
     contenders = {
         HERE: Contender(config, HereHosts(), Used(tuple), ["learner"]),
         PLAIN: Contender(config, plain, Used(plain.processes), ["learner", "players"]),
-        RAY: Contender(config, ray, Used(ray.processes, plain.processes), ["learner", "players", "ray"]),
-    }
+        RAY: Contender(
+            config, ray, of_ray, ["learner", "players", "ray"],
+            lambda: {**ray.read(), "processes": of_ray.read()["ray"]},
+        ),
+    }  # fmt: skip
     for contender in contenders.values():
         contender.warm()
     there = contenders[RAY]
     _wait_for_the_spare(ray, there.crew)
+    _wait_for_rest(of_ray)
+    idle_pieces = there.idle_pieces(IDLE_S)
     there.idle = idle_cpus(there.used)
     for contender in (contenders[HERE], contenders[PLAIN]):
         contender.idle = {"learner": there.idle["learner"], "players": 0.0}
@@ -225,6 +251,8 @@ def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dic
     s, spec = {name: c.s_per_step for name, c in contenders.items()}, contenders[HERE].crew.spec
     whole = {name: sum(parts.values()) for name, parts in s.items()}
     rates = {name: c.rates for name, c in contenders.items()}
+    pieces = {k: v / there.steps for k, v in there.of_ray.items()}
+    idle_s = sum(idle_pieces.values()) * there.wall_s / there.steps
     return {
         "game": config.env_id, "recipe": recipe, "chunk_vector_steps": config.chunk_vector_steps,
         "players": config.players, "slack_chunks": config.slack_steps // (config.n_envs * config.chunk_vector_steps),
@@ -232,7 +260,9 @@ def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dic
         "weight_bytes": 4 * sum(p.numel() for p in there.agent.learner.online.parameters()),
         "lost_to_ray": 1 - whole[PLAIN] / whole[RAY], "lost_to_processes": 1 - whole[HERE] / whole[PLAIN],
         "load": os.getloadavg()[0], "cpu_s_per_step": s[RAY] | {"without": whole[HERE]},
-        "plain_cpu_s_per_step": s[PLAIN],
+        "plain_cpu_s_per_step": s[PLAIN], "of_ray": pieces, "of_ray_idle_cpus": idle_pieces,
+        "share_of_ray": sum(pieces.values()) / (whole[RAY] + idle_s),
+        "share_of_ray_not_idle": (sum(pieces.values()) - idle_s) / whole[RAY],
         "rates": rates, "idle_cpus": there.idle, "wall_s": {name: c.wall_s for name, c in contenders.items()},
         "table": compare(rates, PLAIN),
     }  # fmt: skip
@@ -248,6 +278,12 @@ def _wait_for_the_spare(hosts: RayHosts, crew: Crew) -> None:
     while time.monotonic() < end and all(hosts.processes().values()):
         hosts.prepare(crew.orders[0])
         time.sleep(0.2)
+
+
+def _wait_for_rest(used: Used) -> None:
+    end = time.monotonic() + LONGEST_REST_S
+    while time.monotonic() < end and used.over(lambda: time.sleep(REST_S))["ray"] > REST_CPUS * REST_S:
+        pass
 
 
 class Echo:
@@ -305,7 +341,7 @@ def title_of(run: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    p = argparse.ArgumentParser("cluster_cost", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p = argparse.ArgumentParser("cost", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("--rounds", type=int, default=6)
     p.add_argument("--vector-steps", type=int, default=256, help="of each turn, rounded up to whole chunks")
     p.add_argument("--calls", type=int, default=100, help="of each size of a message")
@@ -331,12 +367,13 @@ def main() -> int:
         config = config_of(game, recipe, int(chunk), int(players), args.envs_each, args.slack_chunks)
         runs.append(compared(config, recipe, args.rounds, args.vector_steps))
         r = runs[-1]
-        lost = f"{r['lost_to_processes']:.1%} lost to processes, {r['lost_to_ray']:.1%} to Ray"
-        print(f"{words}: chunks of {r['chunk_vector_steps']}, {lost}", flush=True)
+        own = f"{r['share_of_ray_not_idle']:.1%} of a step is Ray's own ({r['share_of_ray']:.1%} with what it idles)"
+        lost = f"{r['lost_to_processes']:.1%} of whole runs is lost to processes, {r['lost_to_ray']:.1%} to Ray"
+        print(f"{words}: chunks of {r['chunk_vector_steps']}, {own}; {lost}", flush=True)
     table = {f"{name}, {title_of(r)}": row for r in runs for name, row in r["table"].items()}
     protocol = str(__doc__).split("\n\n", 1)[1].strip().replace("\n", " ")
     result = header("cluster", "pong", unit="steps per CPU second", protocol=protocol, rounds=args.rounds, table=table)
-    words = {"command": shlex.join(["python", "-m", "dqnitro.lab.cluster_cost", *sys.argv[1:]])}
+    words = {"command": shlex.join(["python", "-m", "dqnitro.lab.cluster.cost", *sys.argv[1:]])}
     save(args.out, result | words | {"runs": runs, "messages": found, "fits": fits})
     for name, row in table.items():
         print(f"{name:<45} {row['rate']:8.1f} steps/CPU s   {row['ratio']:.3f}x [{row['low']:.3f}, {row['high']:.3f}]")

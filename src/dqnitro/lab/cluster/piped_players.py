@@ -1,7 +1,7 @@
 """Players in processes of this machine, without Ray: what a process of its own costs, whoever passes the messages.
 
 As with Ray, weights and chunks lie in files in memory that both sides map, and nobody copies them to read them. A pipe
-for each player says which file comes next. `cluster_cost` compares.
+for each player says which file comes next. `cost` compares.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Predicts a larger cluster from what `cluster_cost` measured: `python -m dqnitro.lab.cluster_model FILE`.
+"""Predicts a larger cluster from what `cost` measured: `python -m dqnitro.lab.cluster.model FILE`.
 
 The model is a sum and a minimum. A player's chunk takes its CPU time for playing, plus its side of a message; all
 players of a node work at the same time, one a core. The learner's process takes, for every chunk, its side of a message
@@ -127,7 +127,7 @@ def table(i: Inputs, base: Cluster) -> list[str]:
 
 
 def main() -> int:
-    p = argparse.ArgumentParser("cluster_model", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    p = argparse.ArgumentParser("model", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     p.add_argument("file", type=pathlib.Path)
     p.add_argument("--cores", type=int, default=16, help="of a node; one player each")
     p.add_argument("--envs-each", type=int, default=8)
