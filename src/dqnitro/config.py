@@ -56,8 +56,9 @@ class Config:
     max_episode_frames: int = _doc(108_000, "truncate a game after this many frames (108,000: 30 minutes of play)")
     idle_frames: int = _doc(
         0,
-        "after this many frames without a reward every second action of an environment is random, until the next "
-        "reward or game: an agent that never serves gets over it (0: off)",
+        "after this many frames without a reward an environment explores until the next reward or game: it keeps an "
+        "action for ten steps on average, and every second one is random. An agent that never serves gets over it (0: "
+        "off)",
     )
     full_actions: bool = _doc(False, "use all 18 joystick actions instead of the game's own set")
 

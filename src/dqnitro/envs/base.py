@@ -71,6 +71,11 @@ class Envs(Protocol):
         """bool (n_envs,): which have had no reward for `idle_frames`; None where that is off, or is known elsewhere."""
         ...
 
+    @property
+    def last_actions(self) -> np.ndarray | None:
+        """int64 (n_envs,): what each did last in its game, anything if nothing yet; None where `idle` is."""
+        ...
+
     def reset(self) -> np.ndarray:
         """Begin every environment's first game; the observation (n_envs, *obs_shape)."""
         ...

@@ -130,6 +130,13 @@ class Games:
         """bool (n_envs,): which have had no reward for `idle_frames`; None if that is off."""
         return self._without >= self._idle_steps if self._idle_steps else None
 
+    @property
+    def last_actions(self) -> np.ndarray | None:
+        """int64 (n_envs,): what each did last in its game, anything if nothing yet; None where `idle` is."""
+        if not self._idle_steps:
+            return None
+        return self._played[self._all, np.maximum(self._steps - 1, 0)].astype(np.int64)
+
     def _check_numbers(self, out: Outcome, reset: np.ndarray) -> None:
         """Before anything is counted: what is not a number would show much later, as a loss that diverged."""
         if out.reward.dtype.kind == "f" and not np.isfinite(out.reward).all():

@@ -40,6 +40,7 @@ from dqnitro.recipes.settings import (
     STRONG,
     STRONG_ON_DEVICE,
     STRONG_RUNGS,
+    UNSEEN_ON_CPU,
     UNSEEN_ON_GPU,
     VECTOR_RUNGS,
     VECTORS,
@@ -258,9 +259,12 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
             plan, why="a pass of such a small network costs less than sending it to a GPU or to another process"
         )
     small = atari_game(env_id) in SEEN_SMALL
+    unseen_atari = atari_game(env_id) is not None and not small
+    few = (*FEW_CORES_RUNGS, *LARGE_LAYER_RUNGS * (not small)) if few_cores() else ()
     wanted = (
-        "frame-replay", "console", *(SMALL_RUNGS if small else OTHER_RUNGS), "four-steps-per-update", "double",
-        "quick-rate", "fused-adam", "channels-last", "bfloat16", "distinct-patches", *FEW_CORES_RUNGS * few_cores(),
+        "frame-replay", "console", *(SMALL_RUNGS if small else OTHER_RUNGS), "four-steps-per-update",
+        *(() if unseen_atari else ("double",)),
+        "quick-rate", "fused-adam", "channels-last", "bfloat16", "distinct-patches", *few,
     )  # fmt: skip
     if atari_game(env_id) is None:
         return _plan_if_possible("auto", base, wanted)
@@ -269,7 +273,8 @@ def _auto(env_id: str, here: Here | None = None) -> Plan:
     here = here or this_machine()
     runner, why = choose_runner(here)
     if runner == "inline":
-        return replace(_plan_if_possible("auto", base.replace(**SMALL_ON_CPU) if small else base, wanted), why=why)
+        base = base.replace(**SMALL_ON_CPU if small else UNSEEN_ON_CPU)
+        return replace(_plan_if_possible("auto", base, wanted), why=why)
     unseen = {} if atari_game(env_id) == "pong" else UNSEEN_ON_GPU
     if unseen and here.gpu_gib < LARGE_GPU_GIB:
         unseen = unseen | {"replay_capacity": SMALL_GPU_REPLAY}

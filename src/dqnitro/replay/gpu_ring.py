@@ -105,6 +105,10 @@ class Ring:
         self.action.index_copy_(0, self.head, action[None])
         self.valid.index_copy_(0, self.head, valid[None])
 
+    def last_actions(self) -> Tensor:
+        """(n,): what was decided in the slot before the current one."""
+        return self.action.index_select(0, (self.head - 1) % self.slots)[0]
+
     def outcome(self, reward: Tensor, terminated: Tensor, truncated: Tensor) -> None:
         """What came of the current slot's decisions; then the next slot is the current one."""
         self.reward.index_copy_(0, self.head, reward[None])

@@ -55,6 +55,7 @@ class InlineAgent:
         return choose_actions(
             self.rng_act, self.clock.epsilon(), self.pending, n_actions,
             lambda: self.learner.greedy(self.obs, self.rng_act, self.learn_ahead), self.envs.idle,
+            self.envs.last_actions,
         )  # fmt: skip
 
     def learn_ahead(self) -> None:
@@ -108,11 +109,11 @@ def played(play: Callable[..., Any], *args: Any) -> Any:
 
 def choose_actions(
     rng: np.random.Generator, epsilon: float, pending: np.ndarray, n_actions: int, greedy: Callable[[], np.ndarray],
-    idle: np.ndarray | None = None,
+    idle: np.ndarray | None = None, last: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
     """Epsilon-greedy, one coin per environment that really decides. The network is asked only if one is greedy.
 
-    Those that are `idle` explore more.
+    Those that are `idle` explore more, and mostly make their `last` action again.
     """
     if idle is None and not pending.any():  # the same with a few calls less
         n = len(pending)
@@ -127,6 +128,9 @@ def choose_actions(
     if not explore.all():
         follow = deciding[~explore]
         actions[follow] = greedy()[follow]
+    if idle is not None and last is not None and idle.any():
+        holds = idle & ~pending & (rng.random(len(pending)) < dqn.IDLE_HOLDS)
+        actions[holds] = last[holds]
     return actions
 
 

@@ -84,7 +84,7 @@ class Crew:
     """Environments that are played, actions and all, by players elsewhere. To the rest of the agent: its `envs`."""
 
     spec: EnvSpec
-    idle = None  # the players know
+    idle = last_actions = None  # the players know
 
     def __init__(self, config: Config, hosts: Hosts) -> None:
         self._config, self._hosts = config, hosts

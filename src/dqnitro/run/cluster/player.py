@@ -122,6 +122,7 @@ class Player:
             actions = choose_actions(
                 self._rng, permit.epsilon, self._pending, self.spec.n_actions,
                 lambda: self._actor.greedy(self._obs, self._rng), self._envs.idle,
+                self._envs.last_actions,
             )  # fmt: skip
             acted = time.perf_counter()
             self._envs.send(actions)

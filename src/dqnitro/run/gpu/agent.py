@@ -147,6 +147,9 @@ class GpuAgent(ABC):
         chance: dict[str, Any] = {"device": self.device, "generator": self.chances.get("choose")}
         explore = torch.rand(len(here), **chance) < self.chance_of_random(group)
         actions = torch.where(explore, torch.randint(0, player.n_actions, (len(here),), **chance), greedy)
+        if self.idle_steps:
+            holds = self.idle(group) & (torch.rand(len(here), **chance) < dqn.IDLE_HOLDS)
+            actions = torch.where(holds, group.ring.last_actions(), actions)
         player.actions.copy_(actions)
         group.ring.decide(actions, here)
         group.was_resetting.copy_(~here)
@@ -159,8 +162,11 @@ class GpuAgent(ABC):
         epsilon = self.epsilon()
         if not self.idle_steps:
             return epsilon
-        idle = self.without_reward[group.ring.first : group.ring.first + group.ring.n] >= self.idle_steps
-        return torch.where(idle, epsilon.clamp(min=dqn.IDLE_EPSILON), epsilon)
+        return torch.where(self.idle(group), epsilon.clamp(min=dqn.IDLE_EPSILON), epsilon)
+
+    def idle(self, group: Group) -> Tensor:
+        """bool (n,): which environments of the group have had no reward for long."""
+        return self.without_reward[group.ring.first : group.ring.first + group.ring.n] >= self.idle_steps
 
     @abstractmethod
     def play(self, k: int = 0) -> None:

@@ -157,6 +157,7 @@ class Player:
         actions = choose_actions(
             self._rng, self._clock.epsilon(), self._pending, self._envs.spec.n_actions,
             lambda: self._actor.greedy(self._obs, self._rng), self._envs.idle,
+            self._envs.last_actions,
         )  # fmt: skip
         self._weights.check(slot, version)  # still: nobody wrote there meanwhile
         acted = time.perf_counter()
