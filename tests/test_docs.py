@@ -175,7 +175,7 @@ def test_the_tests_that_the_source_names_are_there():
 
 def test_the_way_of_a_transition_names_what_its_files_define():
     """In backticks, in a row of the table: a function or class that a file of that row has."""
-    table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## The way of one transition")[1]
+    table = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").split("## The path of one transition")[1]
     rows = [line for line in table.split("\n## ")[0].splitlines() if re.match(r"\| \d+ \|", line)]
     looked_for, folder = 0, ROOT / "src" / "dqnitro"
     for row in rows:

@@ -57,8 +57,8 @@ class Config:
     idle_frames: int = _doc(
         0,
         "after this many frames without a reward an environment explores until the next reward or game: it keeps an "
-        "action for ten steps on average, and every second one is random. An agent that never serves gets over it (0: "
-        "off)",
+        "action for ten steps on average, and every second one is random. This gets an agent that never serves going "
+        "again (0: off)",
     )
     full_actions: bool = _doc(False, "use all 18 joystick actions instead of the game's own set")
 
@@ -69,7 +69,7 @@ class Config:
         "(Espeholt et al. 2018, residual, six times the arithmetic at width 1) or board (3x3 convolutions, for images "
         "under 36 pixels)",
     )
-    impala_width: int = _doc(1, "network impala: how many times 16, 32 and 32 channels")
+    impala_width: int = _doc(1, "network impala: its 16, 32 and 32 channels times this")
     impala_norm: str = _doc(
         "none",
         "network impala: none, layer (a LayerNorm in every residual block) or spectral (the weights of its "
@@ -147,12 +147,12 @@ class Config:
     players: int = _doc(
         1,
         "runner cluster: players, each with its share of the environments and random numbers of its own; 2..8: as many "
-        "as have a CPU each, changing while the run goes on",
+        "as there are free CPUs, a number that may change during the run",
     )
     most_players: int = _doc(
         0,
         "runner cluster: players may change between --players and this many, by the CPUs that are free "
-        "(0: they stay as many)",
+        "(0: their number does not change)",
     )
     player_changes: str = _doc(
         "",
@@ -395,7 +395,7 @@ def _check_learning(c: Config) -> None:
         raise ConfigError(f"{heads[0]} and {heads[1]} are two heads for the same thing", "leave out one of them")
     if c.learning_rate_end and not c.learning_rate_decay_steps:
         raise ConfigError(
-            f"learning_rate_end {c.learning_rate_end:g} needs to know when: learning_rate_decay_steps is 0",
+            f"learning_rate_end {c.learning_rate_end:g} needs learning_rate_decay_steps, which is 0",
             "give learning_rate_decay_steps as well",
         )
     if c.learning_rate_decay_steps and own.is_own("optimizer", c.optimizer):

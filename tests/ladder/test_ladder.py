@@ -59,6 +59,11 @@ def test_a_reason_is_asked_for_where_what_is_replaced_is_gone():
     assert "envs ale downscales by area only" in place.why
 
 
+def test_double_takes_off_the_targets_that_it_cannot_stand_beside():
+    config = climb(Config(munchausen=True, quantiles=32), ("double",))
+    assert config.double and not config.munchausen and config.quantiles == 32
+
+
 def test_a_rung_that_changes_nothing_says_so():
     (place,) = path(BASE.replace(replay="frames"), ("frame-replay",))
     assert "would change nothing" in place.why and place.climbed == ()

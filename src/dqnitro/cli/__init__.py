@@ -110,7 +110,7 @@ def run_command(name: str, rest: list[str]) -> int:
     except (MemoryError, RuntimeError) as e:
         if not out_of_memory(e):
             raise
-        problem = UserError(f"the memory is not enough ({str(e).splitlines()[0] if str(e) else 'out of memory'})", HINT)
+        problem = UserError(f"memory is not enough ({str(e).splitlines()[0] if str(e) else 'out of memory'})", HINT)
         print(f"dqnitro {name}: {problem}", file=sys.stderr)
         return problem.exit_code
     except KeyboardInterrupt:

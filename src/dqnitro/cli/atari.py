@@ -41,7 +41,7 @@ Examples
   dqnitro report atari5.json                             its page: curves game by game, published ones under them
 
 Sets: atari5, atari26 (the games of the benchmark of 100,000 steps), atari57. Minutes are of training, for each run.
-Ctrl-C saves all runs; the same command goes on. More minutes, seeds or games go on from what is there.
+Ctrl-C saves all runs; the same command continues them, also with more minutes, seeds or games.
 Exit codes: 0 done, 2 bad input, 130 Ctrl-C, 143 SIGTERM; otherwise that of the first run that failed.
 """
 SHOW_EVERY_S = 1.0
@@ -77,7 +77,7 @@ def make_parser() -> Parser:
     )  # fmt: skip
     p.add_argument(
         "--fresh-envs", choices=("ale", "console", "wrappers"), default="ale",
-        help="what plays them (default: ale, whatever played the training)",
+        help="the environment backend that plays them (default: ale, even if another one played the training)",
     )  # fmt: skip
     p.add_argument("--video", action="store_true", help="record a game of every agent")
     add_on_flag(p, "play the runs")
@@ -343,7 +343,7 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
         f"{'pressed' if p['fire_reset'] else 'not pressed'}; fresh games with epsilon {p['epsilon']:g}, played by "
         f"{p['backend']}; training: mean of the last 100 games",
         "human = 1: (score - random) / (human - random), of fresh games where they were played; [..]: 95% intervals, "
-        "for in all by the stratified bootstrap over seeds",
+        "in the rows over all games by the stratified bootstrap over seeds",
         "published: mean while training, epsilon 0.01; `then`: at as many frames as here; in all: at the nearest "
         "frames that were published, and at their end",
     ]

@@ -41,7 +41,7 @@ Examples
   dqnitro bench replay --out results/replay.json  keep the figures with machine, versions, commit and command
   dqnitro bench console --games pong,breakout --threads 1
   dqnitro bench gpu --games pong,breakout --machines 256,4096 --out results/gpu.json
-  dqnitro bench gpu --only training --games pong,qbert --train-minutes 3     and what real runs keep of it
+  dqnitro bench gpu --only training --games pong,qbert --train-minutes 3     and the share of it that real runs reach
   dqnitro bench gpu --only '"16,384 machines, batch 512"'
 
 What can be measured

@@ -121,7 +121,7 @@ def show(result: dict[str, Any]) -> None:
     print()
     print(turns_text(result))
     print(
-        "ΔFPS and Δtime: compared with the baseline; rung alone: with the row below it; "
+        "ΔFPS and Δtime: compared with the baseline; rung alone: with the row that it builds on; "
         "~ changes the samples trained per step"
     )
     print("↓ slower than the baseline by design; · measured in its place, then removed: later rungs do not build on it")

@@ -30,7 +30,7 @@ Exit codes: 0 done, 2 bad input.
 
 def _parser() -> Parser:
     p = Parser("play", "RUN [options]", DESCRIPTION)
-    p.add_argument("run", help="the folder of a run")
+    p.add_argument("run", help="the folder of a run or of an exported agent, or pong: the agent of the package")
     p.add_argument("--games", type=count(0), default=0, metavar="N", help="score over N fresh games")
     p.add_argument(
         "--envs", metavar="BACKEND", default="", help="with --games: the environment backend (ale, console, ...)"

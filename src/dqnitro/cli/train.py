@@ -79,7 +79,7 @@ def make_parser() -> Parser:
     )
     p.add_argument(
         "--players-log", metavar="RUN",
-        help="with --runner cluster: players change when RUN's did",
+        help="with --runner cluster: change the number of players at the same chunks as RUN",
     )  # fmt: skip
     p.add_argument(
         "--restarts",
@@ -185,6 +185,7 @@ def _as_ranks(args: argparse.Namespace, argv: list[str]) -> int | None:
     args.gpus = checked_size(args.gpus, here)
     if here.restarts and not args.resume and args.run_dir and _has_checkpoint(args.run_dir):
         args.game, args.resume, args.run_dir, args.recipe = None, args.run_dir, None, None
+        args.trust = True  # what this command began it may go on with
         for name in set(config_changes(args)) - {*LIMITS_ON_RESUME}:
             setattr(args, name, None)
     return follow_rank_0(args, here) if here.rank else None

@@ -227,7 +227,7 @@ SAME_RUN = (
     ),
     Rung(
         "gpu-replay", "exact", with_gpu_replay,
-        "A sample is places in the replay on the GPU, where the update puts its batch together; a step sends a frame. "
+        "A sample is a list of positions in the replay on the GPU, from which the update gathers its batch. "
         "The host starts the updates before it waits for the actions, so that the GPU learns while the game goes on.",
         "Without cuda-graphs it saves little: then the kernels of an update take longer to launch.",
         first_reason(needs_host_loop, needs_gpu, gpu_replay_needs),
@@ -440,7 +440,7 @@ OTHER_LEARNING = (
         "Very random rewards.",
     ),
     Rung(
-        "double", "learning", setting(double=True),
+        "double", "learning", setting(double=True, munchausen=False),
         "The online network selects the next action and the target network evaluates it: less overestimation.",
         "Always a little: it costs one more forward pass.",
     ),
