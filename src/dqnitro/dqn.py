@@ -354,9 +354,9 @@ def soft_value(out_t: Tensor, q_t: Tensor, m: Munchausen) -> Tensor:
     return (policy.unsqueeze(-1) * (out_t.float() - scaled.unsqueeze(-1))).sum(1)
 
 
-# In an environment that has had no reward for long: the chance of a random action, and the chance that it makes its last
-# action again instead, whatever it would choose. Ten steps on end lead further than ten random ones: in Freeway random
-# actions never cross the road, and those that are kept so do so once in 800 steps.
+# In an environment that has had no reward for long: the chance of a random action, and the chance that it makes its
+# last action again instead, whatever it would choose. Ten steps in one direction lead further than ten random ones: in
+# Freeway random actions never cross the road, and actions that are kept do so once in 800 steps.
 IDLE_EPSILON, IDLE_HOLDS = 0.5, 0.9
 
 

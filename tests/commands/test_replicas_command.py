@@ -137,7 +137,7 @@ def test_a_rank_that_is_stopped_is_lost_within_seconds(tmp_path):
     ranks["1"].send_signal(signal.SIGSTOP)
     begun = time.monotonic()
     _, said = ended(process)
-    assert process.returncode == 6 and "no sign of life" in said, said
+    assert process.returncode == 6 and "was stopped for 8 s" in said, said
     assert time.monotonic() - begun < 3 * PATIENCE_OF_RANKS_S
     assert nobody_is_left(tmp_path / "run")
 

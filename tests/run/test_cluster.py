@@ -30,6 +30,10 @@ VARIANTS = {
     "pixels": CATCH.replace(slack_steps=12),
     "channels-last": CATCH.replace(wrappers=("no-grad", "channels-last")),
     "prioritized": CORRIDOR.replace(prioritized=True, slack_steps=12),
+    "quantiles and Munchausen targets": CORRIDOR.replace(quantiles=8, munchausen=True, double=False, slack_steps=12),
+    "noisy": CORRIDOR.replace(noisy_sigma=0.5, slack_steps=12),
+    "idle": CATCH.replace(idle_frames=4, epsilon_start=0.1, slack_steps=12),
+    "console": CATCH.replace(env_id="breakout", envs="console", idle_frames=40, slack_steps=12),
 }
 
 
@@ -43,6 +47,14 @@ def test_it_is_the_inline_loop_with_the_same_ages(name, hosts):
     result = train(VARIANTS[name])
     same(result.agent, inline_with_the_same_ages(VARIANTS[name]))
     assert hosts[0].started == VARIANTS[name].players and not any(hosts[0].players.values())  # and all were ended
+
+
+def test_weights_are_handed_over_once_for_all_players_and_only_if_they_changed(hosts):
+    config = CORRIDOR.replace(players=4, steps_per_update=30.0)  # a chunk is 12 steps
+    result = train(config)
+    chunks = -(-result.steps // 12)
+    assert hosts[0].calls >= 4 * chunks and 2 <= hosts[0].versions <= min(result.updates + 1, chunks // 2)
+    assert train(config.replace(steps_per_update=1.0)).updates > 100 and hosts[1].versions <= hosts[1].calls / 4
 
 
 def test_one_player_and_chunks_of_one_step_are_the_inline_run_but_for_its_random_numbers(hosts):

@@ -38,6 +38,10 @@ VARIANTS = {
         "env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 80, "n_envs": 2,
         "wrappers": ("no-grad", "channels-last"),
     },
+    "idle": {
+        "env_id": "dqnitro_test/Catch-v0", "frame_stack": 2, "screen_size": 36, "max_steps": 80, "n_envs": 2,
+        "idle_frames": 4, "epsilon_start": 0.1,
+    },
     "torchscript": {"wrappers": ("no-grad", "torchscript")},
     "few-calls": {"wrappers": ("no-grad", "few-calls"), "loss": "huber"},
     "four steps an update": {"steps_per_update": 4.0},

@@ -21,6 +21,14 @@ CORRIDOR = Config(
 )  # fmt: skip
 
 
+def _chosen(a, rng, epsilon: float, mine: slice) -> np.ndarray:
+    """What a player chooses for its environments."""
+    idle, last = (None if x is None else x[mine] for x in (a.envs.idle, a.envs.last_actions))
+    return choose_actions(
+        rng, epsilon, a.pending[mine], a.envs.spec.n_actions, lambda: a.learner.greedy(a.obs[mine], rng), idle, last
+    )
+
+
 def log_of(run):
     """What metrics.jsonl says about players."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -57,15 +65,8 @@ def inline_with_the_same_ages(config: Config, changes: Sequence[tuple[int, int]]
         current = [p.data for p in online]
         for p, old in zip(online, weights, strict=True):
             p.data = old
-        actions = np.concatenate(
-            [
-                choose_actions(
-                    rng, epsilon, a.pending[i * m : (i + 1) * m], a.envs.spec.n_actions,
-                    lambda i=i, m=m: a.learner.greedy(a.obs[i * m : (i + 1) * m]),
-                )
-                for i, rng in enumerate(generators)
-            ]
-        )  # fmt: skip
+        parts = [slice(i * m, i * m + m) for i in range(len(generators))]
+        actions = np.concatenate([_chosen(a, rng, epsilon, mine) for rng, mine in zip(generators, parts, strict=True)])
         for p, now in zip(online, current, strict=True):
             p.data = now
         a.envs.send(actions)

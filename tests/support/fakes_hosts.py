@@ -34,7 +34,7 @@ class LocalHosts:
     def __init__(self) -> None:
         self.players = {}  # handle: player; None once it is lost
         self.numbers = {}  # number of the player: handle
-        self.started = self.calls = 0
+        self.started = self.calls = self.versions = 0
         # What is to happen at calls of `play`, counted from 1:
         self.lose_at = {}  # True: the player is lost
         self.late_at = {}  # how often it is asked in vain; 1: it is only slow, many: it hangs
@@ -73,6 +73,7 @@ class LocalHosts:
         return self._answer(handle, call)
 
     def put(self, weights):
+        self.versions += 1
         return weights.copy()
 
     def get(self, answer, seconds):

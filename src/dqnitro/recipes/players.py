@@ -13,11 +13,11 @@ ENVS_EACH = 8  # of a player: a pass of the network for 8 costs hardly more than
 LOST = 0.04  # the share of a step that may be lost to Ray, by what follows; the goal is 5%
 LONGEST = 64  # vector steps, whatever Ray costs: the most that a slack may be
 
-# CPU seconds, from results/ray-cost-idle-2-cores.json (`python -m dqnitro.lab.cluster.cost`).
-CHUNK_S = 0.008  # of Ray for a chunk of one player: the call, weights, and what its processes and threads do besides
-STEP_BYTE_S = 2e-9  # of Ray for a byte of a chunk, on both sides
-STEP_S = {"small": 0.0003, "nature": 0.0005}  # choosing an action and playing it
-UPDATE_S = {"small": 0.002, "nature": 0.008}  # on a CPU; less than measured beside 30 others: it errs to long chunks
+# CPU seconds on idle cores, from results/ray-parts-2-cores.json (`python -m dqnitro.lab.cluster.cost`).
+CHUNK_S = 0.006  # of Ray for a chunk of one player: the call, weights, and what its processes and threads do besides
+STEP_BYTE_S = 1.3e-9  # of Ray for a byte of a chunk, on both sides
+STEP_S = {"small": 0.00013, "nature": 0.00026}  # choosing an action and playing it
+UPDATE_S = {"small": 0.002, "nature": 0.0056}  # on a CPU
 
 
 def chunk_for(config: Config, learns_on_cpu: bool) -> int:

@@ -10,7 +10,7 @@ OTHER_RUNGS = ("eight-envs", "three-step")
 # Settings of `auto` for those games on a CPU; they replace OTHER_RUNGS (results/pong-auto-2-cores.json).
 SMALL_ON_CPU: dict[str, Any] = {"n_envs": 16, "n_step": 5, "replay_capacity": 50_000}
 # ... and what it changes for all other games, where OTHER_RUNGS stay: after as many minutes Breakout was further with
-# quantiles than with values and double DQN, and further still with Munchausen targets (LOG.md, other games on two cores).
+# quantiles than with values and double DQN, and further still with Munchausen targets (LOG.md, "other games").
 UNSEEN_ON_CPU: dict[str, Any] = {"quantiles": 32, "munchausen": True, "double": False}
 # Lapan's book calls Pong solved at this mean score; Gymnasium environments declare their own `spec.reward_threshold`.
 SOLVED_AT = {"pong": 17.0}
