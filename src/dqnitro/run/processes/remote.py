@@ -57,7 +57,7 @@ class RemotePlayer:
 
     spec: EnvSpec
 
-    idle = None  # the player knows
+    idle = last_actions = None  # the player knows
 
     def __init__(
         self, config: Config, slack_ticks: int, threads: int, on_close: Callable[[], None] = lambda: None
