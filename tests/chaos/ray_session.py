@@ -67,6 +67,27 @@ def head_node(folder: pathlib.Path) -> Any:
     raise NoRay(why)
 
 
+def joined(cluster: Any) -> list[Any]:
+    """Another machine joins: its node, or none, because on a busy machine Ray may give up on starting it."""
+    for _ in range(TRIES):
+        with contextlib.suppress(Exception):
+            return [cluster.add_node(**SMALL)]
+    return []
+
+
+def raylet_of(node: Any) -> int:
+    """The process that all processes of a node descend from."""
+    return node.all_processes["raylet"][0].process.pid
+
+
+def strike_node(raylet: int, cut_off: bool) -> None:
+    """Killed: all its processes at once. Cut off: only the raylet, so that players live on for a moment."""
+    process = psutil.Process(raylet)
+    for p in [*([] if cut_off else process.children(recursive=True)), process]:
+        with contextlib.suppress(psutil.Error):
+            p.kill()
+
+
 class Session:
     """The cluster, the driver of a run, and what is done to them."""
 
@@ -113,7 +134,7 @@ class Session:
     # -- faults
 
     def players(self) -> list[psutil.Process]:
-        raylets = {n.all_processes["raylet"][0].process.pid for n in [self.cluster.head_node, *self.nodes]}
+        raylets = {raylet_of(n) for n in [self.cluster.head_node, *self.nodes]}
         found = [p for p in psutil.process_iter(["cmdline", "ppid"]) if p.info["ppid"] in raylets]
         named = [p for p in found if (p.info["cmdline"] or [""])[0].startswith("ray::PlayerHost")]
         return [p for p in named if p.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)]
@@ -142,25 +163,16 @@ class Session:
         return True
 
     def _node(self, name: str) -> bool:
-        """Killed: all its processes at once. Cut off: only the raylet, so that players live on for a moment."""
         if not self.nodes:
             return False
         node = self.nodes.pop(self.rng.randrange(len(self.nodes)))
-        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-        doomed = [*(raylet.children(recursive=True) if name.startswith("kill") else []), raylet]
-        for p in doomed:
-            with contextlib.suppress(psutil.Error):
-                p.kill()
+        strike_node(raylet_of(node), cut_off=name.startswith("cut"))
         self.cluster.remove_node(node, allow_graceful=False)
         self._join()
         return True
 
     def _join(self) -> None:
-        """Another machine joins; on a busy machine Ray may give up on starting it."""
-        for _ in range(TRIES):
-            with contextlib.suppress(Exception):
-                self.nodes.append(self.cluster.add_node(**SMALL))
-                return
+        self.nodes += joined(self.cluster)
 
     def _stop(self, name: str) -> bool:
         assert self.driver is not None
