@@ -1,6 +1,7 @@
-"""`dqnitro train --gpus 2` on the CPU, with processes that are killed, stopped and interrupted: `make test-replicas`.
+"""`dqnitro train --gpus 2` on the CPU, over gloo: as it is, and on demand with four processes, and with such that are
+killed, stopped and interrupted: `make test-replicas`.
 
-Every rank imports torch, so this is not part of `make test`; sessions of ranks in threads are (`tests/run/`).
+Every rank imports torch, so `make test` has one test of processes; it has sessions of ranks in threads (`tests/run/`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,7 @@ WORDS = [
     "--checkpoint-every-s", "0.01", "--target-sync-steps", "200",
 ]  # fmt: skip
 
-
-pytestmark = pytest.mark.skipif(
+on_demand = pytest.mark.skipif(
     "DQNITRO_TEST_REPLICAS" not in os.environ, reason="processes that import torch: make test-replicas"
 )
 
@@ -51,10 +51,10 @@ def rank_of(process: psutil.Process) -> str | None:
 
 
 def undisturbed(config: Config, steps: int) -> dict[str, torch.Tensor]:
-    """The weights after so many steps with two threads as ranks, which nobody disturbs."""
+    """The weights after so many steps with threads as ranks, which nobody disturbs."""
     fakes_envs.register()
     torch.set_num_threads(1)
-    ranks = ThreadRanks.make(2)
+    ranks = ThreadRanks.make(config.gpus)
     agents, starts = zip(*(build(config, r, torch.device("cpu")) for r in ranks), strict=True)
 
     def run(rank: int) -> None:
@@ -62,10 +62,19 @@ def undisturbed(config: Config, steps: int) -> dict[str, torch.Tensor]:
             if tick.steps >= steps:
                 return
 
-    in_threads(run, 2)
+    in_threads(run, config.gpus)
     for agent in agents:
         agent.close()
     return agents[0].learner.weights()
+
+
+def weights_are_those_of_threads(run: pathlib.Path, steps: int) -> None:
+    manifest = json.loads((complete(run / "checkpoints")[-1] / "manifest.json").read_text())
+    expected, weights = (
+        undisturbed(Config.from_dict(manifest["config"]), steps),
+        load_weights(run / "model.safetensors"),
+    )
+    assert weights.keys() == expected.keys() and all(torch.equal(weights[k], expected[k]) for k in weights)
 
 
 def began(run: pathlib.Path, *words: str, launcher: tuple[str, ...] = ("-m", "dqnitro")) -> subprocess.Popen[str]:
@@ -97,6 +106,14 @@ def nobody_is_left(run: pathlib.Path) -> bool:
     return not [c for c in psutil.process_iter() if str(run) in " ".join(_words(c))]
 
 
+def test_two_processes_over_gloo_end_with_the_weights_of_two_threads(tmp_path):
+    process = began(tmp_path / "run", "--steps", "400")
+    _, said = ended(process)
+    assert process.returncode == 0, said
+    weights_are_those_of_threads(tmp_path / "run", 400)
+
+
+@on_demand
 def test_a_rank_that_is_killed_costs_nothing(tmp_path):
     run = tmp_path / "run"
     process = began(run, "--restarts", "1")
@@ -110,14 +127,13 @@ def test_a_rank_that_is_killed_costs_nothing(tmp_path):
     manifest = json.loads((complete(run / "checkpoints")[-1] / "manifest.json").read_text())
     assert manifest["ranks"] == 2 and manifest["clock"]["steps"] >= STEPS
     assert 0 < int(told[1].replace(",", "")) < manifest["clock"]["steps"] and manifest["clock"]["updates"] > 30
-    expected = undisturbed(Config.from_dict(manifest["config"]), STEPS)
-    weights = load_weights(run / "model.safetensors")
-    assert weights.keys() == expected.keys() and all(torch.equal(weights[k], expected[k]) for k in weights)
+    weights_are_those_of_threads(run, STEPS)
     games = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert sum(line["event"] == "game" for line in games) == manifest["tally"]["games"] > 20
     assert nobody_is_left(run)
 
 
+@on_demand
 def test_rank_0_that_is_killed_stops_all_at_the_last_checkpoint(tmp_path):
     process = began(tmp_path / "run", "--steps", "1_000_000")
     begun = time.monotonic()
@@ -130,6 +146,7 @@ def test_rank_0_that_is_killed_stops_all_at_the_last_checkpoint(tmp_path):
     assert nobody_is_left(tmp_path / "run") and complete(tmp_path / "run" / "checkpoints")
 
 
+@on_demand
 def test_a_rank_that_is_stopped_is_lost_within_seconds(tmp_path):
     process = began(tmp_path / "run", "--steps", "1_000_000")
     ranks = ranks_below(process)
@@ -142,6 +159,7 @@ def test_a_rank_that_is_stopped_is_lost_within_seconds(tmp_path):
     assert nobody_is_left(tmp_path / "run")
 
 
+@on_demand
 def test_ctrl_c_saves_on_all_ranks(tmp_path):
     run = tmp_path / "run"
     process = began(run, "--steps", "1_000_000", "--checkpoint-every-s", "2")
@@ -154,6 +172,7 @@ def test_ctrl_c_saves_on_all_ranks(tmp_path):
     assert nobody_is_left(run)
 
 
+@on_demand
 def test_torchrun_starts_the_same_run(tmp_path):
     run = tmp_path / "run"
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "-m", "dqnitro")
@@ -163,6 +182,7 @@ def test_torchrun_starts_the_same_run(tmp_path):
     assert process.returncode == 0 and "stopped by --steps" in out, said
     manifest = json.loads((complete(run / "checkpoints")[-1] / "manifest.json").read_text())
     assert manifest["ranks"] == 4 and manifest["config"]["gpus"] == 4
+    weights_are_those_of_threads(run, 200)
 
 
 def _words(process: psutil.Process) -> list[str]:
