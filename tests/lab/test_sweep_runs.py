@@ -93,9 +93,9 @@ def test_on_a_cluster_nodes_are_looked_at_before_anything_starts(tmp_path, monke
     jobs = {7: Job(lambda: ["python", "-m", "x"], tmp_path / "log", tmp_path, "game 7")}
     assert here.team(jobs, 2, 3, Need(2, 0, 1 << 30), tmp_path / "f") == "team"
     assert asked == [(["a"], tmp_path / "f")]
-    _, need, order, todo, at_once, _, name, served = made[0]
+    _, need, order, todo, at_once, _, name, served, capacity = made[0]
     assert order(7).away is None and served is None
-    assert (need.cpus, todo, at_once, name(7)) == (2, [7], 2, "game 7")
+    assert (need.cpus, todo, at_once, name(7)) == (2, [7], 0, "game 7") and capacity.need is need
     assert order(7).arguments == ("-m", "x") and order(7).environment["OMP_NUM_THREADS"] == "3"
     with pytest.raises(ConfigError, match="no node of the cluster has that"):
         here.team(jobs, 2, 3, Need(5, 0, 1 << 30), tmp_path / "f")

@@ -181,7 +181,7 @@ def _team(
     if need is None:
         here = Place(None)  # without a cluster, or with nothing to do there
     config = todo[0].folder.config if todo else None
-    return here.team(jobs, mine.at_once, mine.torch_threads, need, path / FILE, config, home)
+    return here.team(jobs, mine.at_once, mine.torch_threads, need, path / FILE, config, home, args.at_once)
 
 
 @dataclass

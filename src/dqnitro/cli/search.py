@@ -76,7 +76,8 @@ def _search_in(state: pathlib.Path, asked: Asked, base: Config, args: Any, home:
         config = base.replace(torch_threads=base.torch_threads or work.runs.torch_threads)
         need = least_need(config) if work.jobs and args.on else None
         at = here if need else Place(None)  # nothing to do needs no node
-        team = at.team(work.jobs, at_once, config.torch_threads, need, state / FILE, config, home)
+        most = min(args.at_once or work.runs.at_once, work.runs.at_once)
+        team = at.team(work.jobs, at_once, config.torch_threads, need, state / FILE, config, home, most)
         with Reports("sweep", args) as progress:
 
             def look(ended: Sequence[Any]) -> None:

@@ -63,7 +63,7 @@ def _trained(
     """Run the seeds that are not done; returns the signal that stopped them, if any, and the seconds it took."""
     with place(args.on) as here, contextlib.ExitStack() as held:
         if plan is None:
-            folder, more_minutes, owner = _resumed(args, home, held)
+            folder, more_minutes, owner = _resumed(args, here, home, held)
         else:
             folder, more_minutes = _created(args, *plan, here, home), False
             owner = _owned(folder.path, held)
@@ -137,7 +137,7 @@ def _team(
     try:
         need = None if here.cluster is None else least_need(folder.config)
         threads, request = folder.config.torch_threads, folder.path / FILE
-        return here.team(jobs, folder.at_once, threads, need, request, folder.config, home)
+        return here.team(jobs, folder.at_once, threads, need, request, folder.config, home, folder.most)
     except BaseException:
         folder.discard_if_empty()
         raise
@@ -151,7 +151,7 @@ def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], her
     config = config.replace(torch_threads=mine.torch_threads, env_threads=mine.env_threads)
     root, label = pathlib.Path("runs"), f"s{seeds[0]}-{seeds[-1]}"
     path = home.path or (pathlib.Path(args.run_dir) if args.run_dir else new_run_dir(config, args.recipe, root, label))
-    folder = SeedsFolder.create(path, config, seeds, args.recipe, rungs, mine.at_once)
+    folder = SeedsFolder.create(path, config, seeds, args.recipe, rungs, mine.at_once, args.at_once or 0)
     note(
         f"{config.env_id}, recipe {args.recipe}, seeds {seeds[0]} to {seeds[-1]}, {mine.at_once} in parallel "
         f"({mine.why}), "
@@ -160,7 +160,9 @@ def _created(args: argparse.Namespace, config: Config, rungs: Sequence[str], her
     return folder
 
 
-def _resumed(args: argparse.Namespace, home: Home, held: contextlib.ExitStack) -> tuple[SeedsFolder, bool, RunFolder]:
+def _resumed(
+    args: argparse.Namespace, here: Place, home: Home, held: contextlib.ExitStack
+) -> tuple[SeedsFolder, bool, RunFolder]:
     """The folder; whether `--minutes` was given: then the time counts from the resume; and the folder's lock."""
     if args.seeds is not None:
         raise ConfigError(
@@ -173,8 +175,11 @@ def _resumed(args: argparse.Namespace, home: Home, held: contextlib.ExitStack) -
     folder = SeedsFolder.read(path)
     home.fetch(_tops(folder))
     check_trust(folder.config, args.trust)
-    folder = folder.changed(changes, min(args.at_once or folder.at_once, len(folder.seeds)))
-    note(f"{folder.config.env_id}: resuming {args.resume}, {plural(len(folder.seeds), 'seed')}")
+    most = args.at_once or folder.most
+    room = here.carries(folder.config) if here.cluster is not None else most or folder.at_once
+    folder = folder.changed(changes, max(1, min(room, most or room, len(folder.seeds))), most)
+    told = f"{plural(len(folder.seeds), 'seed')}, {folder.at_once} in parallel"
+    note(f"{folder.config.env_id}: resuming {args.resume}, {told}")
     return folder, "max_minutes" in changes, owner
 
 
@@ -262,8 +267,8 @@ def _finish(
         # No seed could start, all for the same reason: report it as a single run would.
         print(f"dqnitro train: {failed[0]['why']}", file=sys.stderr)
         return _code(failed)
-    ended = stopped or ("failed" if failed else "done")
-    facts = home.named(all_facts(folder, runs) | {"ended": ended, "whole_wall_s": wall_s})
+    ended, at_once = stopped or ("failed" if failed else "done"), max(folder.at_once, team.peak)
+    facts = home.named(all_facts(folder, runs) | {"ended": ended, "whole_wall_s": wall_s, "at_once": at_once})
     RunFolder(folder.path).write_summary("stopped" if stopped else facts["ended"], **facts)
     page = home.named(_page(folder))
     if args.json_lines:

@@ -143,7 +143,7 @@ def _with_folders(asked: Asked, state: pathlib.Path, args: argparse.Namespace, h
         need = least_need(todo[0].folder.config) if todo and args.on else None
         at = here if need else Place(None)  # nothing to do needs no node
         config = todo[0].folder.config if todo else None
-        team = at.team(jobs, mine.at_once, mine.torch_threads, need, state / FILE, config, home)
+        team = at.team(jobs, mine.at_once, mine.torch_threads, need, state / FILE, config, home, args.at_once)
         every = home.names(p for j in todo for p in j.files)
         with home.followed(every), Reports(f"sweep {args.setting}", args) as progress:
 

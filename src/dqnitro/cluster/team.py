@@ -4,6 +4,8 @@ A Ray actor on that node starts the process, waits for it and passes signals on.
 standard input closes, which happens when the actor is gone, however it went. A run whose actor or process was lost is
 started again wherever there is room and resumes from the last checkpoint of its folder. A node that does not see that
 folder has a copy of it, and its actor brings what is new to a storage or, by messages, to the command (`storage/`).
+How many runs are under way follows the nodes (`capacity`): more when one joins; when one leaves, none is ended for it.
+Those that find no room wait here and not with Ray, which would place them on a node that joins before it is asked.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dqnitro.cluster.capacity import Capacity
 from dqnitro.cluster.connect import Cluster
 from dqnitro.cluster.nodes import Need
 from dqnitro.common.files import HeldLock
@@ -25,6 +28,9 @@ from dqnitro.storage.mailbox import Served, serve
 
 STOPPED = (129, 130, 143)  # exit codes of a run that a signal stopped, after it had saved
 LOST, LOST_WITHIN_S = 3, 120.0  # this many losses, each this soon after a start, are not accidents
+LOOK_S = 5.0  # between two looks at the nodes
+NO_NODE_S = 30.0  # without a node that can take a run, before that is said
+NODE_ID = "ray.io/node-id"  # a label that Ray gives to every node
 
 
 @dataclass
@@ -32,7 +38,7 @@ class Member:
     """A run that was handed to the cluster."""
 
     seed: int
-    actor: Any = None
+    actor: Any = None  # None: it waits for room
     placed: Any = None  # ready when Ray has found room
     ended: Any = None  # ready when its process has ended
     code: int | None = None
@@ -41,6 +47,7 @@ class Member:
     node: str = ""
     began: float = field(default_factory=time.monotonic)
     losses: int = 0  # in a row, each soon after a start
+    kept_from: frozenset[str] = frozenset()  # ids of nodes that it was not to be placed on
 
 
 class RayTeam:
@@ -49,16 +56,21 @@ class RayTeam:
     def __init__(
         self, cluster: Cluster, need: Need, order: Callable[[int], Order], seeds: Sequence[int], at_once: int,
         say: Callable[[str], None] = lambda text: None, name: Callable[[int], str] = lambda seed: f"seed {seed}",
-        served: Callable[[int], Served] | None = None,
+        served: Callable[[int], Served] | None = None, capacity: Capacity | None = None,
     ) -> None:  # fmt: skip
-        """`served`: the storage of a run whose files travel by messages."""
-        self._served = served
+        """`served`: the storage of a run whose files travel by messages. With `capacity` as many runs are under way as
+        the nodes carry, at most `at_once` (0: no other limit).
+        """
+        self._served, self._capacity = served, capacity
         self._ray, self._order, self._at_once, self._say = cluster.ray, order, at_once, say
+        self._limit, self._looked = at_once, float("-inf")
+        self._carried, self._told = time.monotonic(), False  # when a node could take a run, and that none can
         self._name = name
         self._host = self._ray.remote(
             num_cpus=need.cpus, num_gpus=need.gpus, memory=need.memory, max_concurrency=4, max_restarts=0
         )(RunHost)
         self.waiting = list(seeds)
+        self.peak = 0  # the most that were under way at a time
         self.members: dict[int, Member] = {}
         self._signal = 0
 
@@ -78,29 +90,73 @@ class RayTeam:
     def _open(self) -> list[Member]:
         return [m for m in self.members.values() if m.code is None]
 
+    def _under_way(self) -> list[Member]:
+        return [m for m in self._open() if m.actor is not None]
+
+    def _next(self) -> Member | None:
+        """The next one that waits for room: first those that were lost."""
+        lost = next((m for m in self._open() if m.actor is None), None)
+        if lost is None and self.waiting:
+            seed = self.waiting.pop(0)
+            lost = self.members[seed] = Member(seed)
+        return lost
+
     def poll(self) -> list[Member]:
         """Return the members that ended since the last call, and hand the next ones to the cluster."""
         ended = []
-        for member in self._open():
+        for member in self._under_way():
             if not member.node and self._is_ready(member.placed):
                 with contextlib.suppress(self._ray.exceptions.RayError):
                     member.node, member.began = self._ray.get(member.placed), time.monotonic()
             if self._is_ready(member.ended):
                 self._settle(member)
                 ended += [member] if member.code is not None else []
-        while self.waiting and len(self._open()) < self._at_once:
-            seed = self.waiting.pop(0)
-            self.members[seed] = member = Member(seed)
+        self._look()
+        while len(self._under_way()) < self._limit and (member := self._next()):
             self._start(member)
+        self.peak = max(self.peak, len(self.running))
         return ended
 
     def _is_ready(self, ref: Any) -> bool:
         return bool(self._ray.wait([ref], timeout=0)[0])
 
+    def _look(self) -> None:
+        """Follow the nodes, every few seconds."""
+        now = time.monotonic()
+        if self._capacity is None or self._signal or now - self._looked < LOOK_S:
+            return
+        self._looked, room = now, self._capacity.look()
+        self._limit = min(room, self._at_once) if self._at_once else room
+        for member in self._under_way():
+            if member.kept_from - self._capacity.barred and not (member.node or self._is_ready(member.placed)):
+                self._free(member)  # Ray found no room for it, and it may have a node that has been asked since
+        if room:
+            self._carried, self._told = now, False
+        elif now - self._carried >= NO_NODE_S and not self._told:
+            self._tell(self._capacity.need)
+
+    def _tell(self, need: Need) -> None:
+        """No node can take those that have none."""
+        seeds = [*(m.seed for m in self._open() if not m.node), *self.waiting]
+        if not seeds:
+            return
+        self._told = True
+        who = self._name(seeds[0]) + (f" and {len(seeds) - 1} more" if len(seeds) > 1 else "")
+        self._say(
+            f"{who}: no node of the cluster can take a run, which needs {need.text()}; waiting until one that can joins"
+        )
+
+    def _place(self, member: Member) -> Any:
+        """An actor for a run, wherever there is room."""
+        member.kept_from = self._capacity.barred if self._capacity else frozenset()
+        if not member.kept_from:
+            return self._host.remote()
+        return self._host.options(label_selector={NODE_ID: f"!in({','.join(sorted(member.kept_from))})"}).remote()
+
     def _start(self, member: Member) -> None:
         if member.server is not None:
             member.server.join(PATIENCE_S)  # a file of the one before may be half written
-        order, actor = self._order(member.seed), self._host.remote()
+        order, actor = self._order(member.seed), self._place(member)
         member.actor, member.placed, member.ended = actor, actor.node.remote(), actor.run.remote(order)
         member.node, member.began = "", time.monotonic()
         if order.away is not None and not order.away.url:
@@ -144,18 +200,20 @@ class RayTeam:
             member.code = code
             return
         self._say(f"{self._name(member.seed)}: {why}; it goes on from its last checkpoint ({member.losses} of {LOST})")
-        self._start(member)
+        member.node, self._looked = "", float("-inf")
 
     def _free(self, member: Member) -> None:
         """Give its resources back."""
-        with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
-            self._ray.kill(member.actor)
+        if member.actor is not None:
+            with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
+                self._ray.kill(member.actor)
+        member.actor = None
 
     def stop(self, number: int) -> None:
         """Send the signal to all runs and start no more; those that have no node yet are taken back."""
         self.waiting, self._signal = [], int(number)
         for member in self._open():
-            if member.node or self._is_ready(member.placed):
+            if member.actor is not None and (member.node or self._is_ready(member.placed)):
                 member.actor.stop.remote(int(number))
             else:
                 self._free(member)

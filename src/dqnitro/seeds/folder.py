@@ -51,11 +51,13 @@ class SeedsFolder:
     rungs: tuple[str, ...]
     at_once: int
     command: str = ""
+    most: int = 0  # at a time, as the user said; 0: as many as there is room for
 
     @staticmethod
     def create(
-        path: pathlib.Path, config: Config, seeds: Sequence[int], recipe: str, rungs: Sequence[str], at_once: int
-    ) -> SeedsFolder:
+        path: pathlib.Path, config: Config, seeds: Sequence[int], recipe: str, rungs: Sequence[str], at_once: int,
+        most: int = 0,
+    ) -> SeedsFolder:  # fmt: skip
         from dqnitro.common.files import now_text, sealed, short, write_json
         from dqnitro.common.host import provenance
 
@@ -69,7 +71,7 @@ class SeedsFolder:
             write_json(
                 path / FILE,
                 sealed({
-                    "recipe": recipe, "rungs": list(rungs), "seeds": list(seeds), "at_once": at_once,
+                    "recipe": recipe, "rungs": list(rungs), "seeds": list(seeds), "at_once": at_once, "most": most,
                     "config": config.to_dict(), "started": now_text(), **origin,
                 }),
             )  # fmt: skip
@@ -77,7 +79,7 @@ class SeedsFolder:
             raise ConfigError(
                 f"cannot write the folder {short(path)} ({e.strerror})", "give another one with --run-dir"
             ) from e
-        return SeedsFolder(path, config, tuple(seeds), recipe, tuple(rungs), at_once, origin["command"])
+        return SeedsFolder(path, config, tuple(seeds), recipe, tuple(rungs), at_once, origin["command"], most)
 
     @staticmethod
     def read(path: pathlib.Path) -> SeedsFolder:
@@ -91,13 +93,14 @@ class SeedsFolder:
             seeds = tuple(int(s) for s in data["seeds"])
             rungs, at_once = tuple(str(r) for r in data["rungs"]), max(1, int(data["at_once"]))
             config = Config.from_dict(data["config"])
-            return SeedsFolder(path, config, seeds, str(data["recipe"]), rungs, at_once, str(data.get("command", "")))
+            recipe, command, most = str(data["recipe"]), str(data.get("command", "")), int(data.get("most", 0))
+            return SeedsFolder(path, config, seeds, recipe, rungs, at_once, command, most)
         except ConfigError as e:
             raise CheckpointError(f"{path / FILE} was written by another version ({e})") from e
         except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as e:
             raise CheckpointError(f"{path / FILE} is damaged ({type(e).__name__}: {e})") from e
 
-    def changed(self, changes: dict[str, Any], at_once: int) -> SeedsFolder:
+    def changed(self, changes: dict[str, Any], at_once: int, most: int = 0) -> SeedsFolder:
         """With other limits, also on disk: seeds that have not started will use them."""
         from dqnitro.common.files import sealed, write_json
         from dqnitro.session import LIMITS
@@ -105,9 +108,9 @@ class SeedsFolder:
         for name in changes:
             if name not in LIMITS:
                 raise ConfigError(f"{name} cannot be changed on resume", f"these can: {', '.join(LIMITS)}")
-        new = dataclasses.replace(self, config=self.config.replace(**changes), at_once=at_once)
+        new = dataclasses.replace(self, config=self.config.replace(**changes), at_once=at_once, most=most)
         data = json.loads((self.path / FILE).read_text())
-        write_json(self.path / FILE, sealed(data | {"config": new.config.to_dict(), "at_once": at_once}))
+        write_json(self.path / FILE, sealed(data | {"config": new.config.to_dict(), "at_once": at_once, "most": most}))
         return new
 
     def with_seeds(self, seeds: Sequence[int]) -> SeedsFolder:

@@ -40,6 +40,7 @@ class Team:
         self._environment = {**os.environ, **(environment or {})}
         self.waiting = list(seeds)
         self.stopping = False
+        self.peak = 0  # the most that were under way at a time
         self.members: dict[int, Member] = {}
 
     @property
@@ -58,6 +59,7 @@ class Team:
                 ended.append(member)
         while self.waiting and len(self.running) < self._at_once:
             self._start(self.waiting.pop(0))
+        self.peak = max(self.peak, len(self.running))
         return ended
 
     @property

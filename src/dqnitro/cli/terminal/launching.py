@@ -83,12 +83,22 @@ class Place:
         why = f"{len(nodes)} node{'s' if len(nodes) > 1 else ''}, {need.text()} per run"
         return dataclasses.replace(each, at_once=min(count, n_runs), why=why)
 
+    def carries(self, config: Config) -> int:
+        """How many runs of this config the nodes of the cluster carry at the same time."""
+        from dqnitro.cluster.nodes import alive, fits
+        from dqnitro.seeds.allocation import least_need
+
+        assert self.cluster is not None
+        return fits(alive(self.cluster), least_need(config))
+
     def team(
         self, jobs: dict[int, Job], at_once: int, threads: int, need: Need | None, shared: pathlib.Path,
-        config: Config | None = None, home: Home = DISK,
+        config: Config | None = None, home: Home = DISK, most: int = 0,
     ) -> AnyTeam:  # fmt: skip
-        """Processes for the jobs. On a cluster: on nodes with what a job needs. Where one of them does not see the file
-        `shared` beside it, or does not reach the URL of `home`, files travel to this machine through Ray.
+        """Processes for the jobs, `at_once` at a time on this machine. On a cluster: on nodes with what a job needs, as
+        many at a time as these carry (at most `most`, if that is not 0), also those that join later. Where one of them
+        does not see the file `shared` beside it, or does not reach the URL of `home`, files travel to this machine
+        through Ray.
         """
         # Every process has torch's compiler, which would start one worker per core.
         environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_COMPILE_THREADS": str(threads)}
@@ -97,18 +107,16 @@ class Place:
             if home.url:
                 return _carried(jobs, at_once, environment, home)
             return Team(lambda i: jobs[i].command(), list(jobs), at_once, lambda i: jobs[i].log, environment)
-        from dqnitro.cluster.nodes import alive, check_nodes, check_work, fits, shared_out
+        from dqnitro.cluster.capacity import Capacity
+        from dqnitro.cluster.nodes import alive, fits, shared_out
         from dqnitro.cluster.team import RayTeam
-        from dqnitro.requirements import cannot_play
         from dqnitro.storage.host import Order, order_of
 
         assert need is not None
         nodes = alive(self.cluster)
         shared_out(nodes, need, len(jobs) or 1)
         able = [n for n in nodes if fits([n], need)]
-        blind = check_nodes(self.cluster, able, None if home.url else shared)
-        if config is not None:
-            check_work(self.cluster, able, cannot_play, config)
+        blind = self._checked(able, None if home.url else shared, config)
         reached = bool(home.url) and self._reached(able, home, shared)
         travels = bool(home.url or blind)
         if blind:
@@ -120,20 +128,49 @@ class Place:
                 away = away._replace(url=away.shown_as)
             return order_of(jobs[i].command(), jobs[i].log, jobs[i].folder, environment, away)
 
+        def why_not(node: Node) -> str:
+            return self._why_not(node, None if travels else shared, config) or (
+                self._out_of_reach([node], home, shared) if reached else ""
+            )
+
         return RayTeam(
-            self.cluster, need, order, list(jobs), at_once, note, lambda i: jobs[i].name,
+            self.cluster, need, order, list(jobs), most, note, lambda i: jobs[i].name,
             (lambda i: home.served(jobs[i].log.parent)) if travels else None,
+            Capacity(self.cluster, need, able, why_not, note),
         )  # fmt: skip
+
+    def _checked(self, nodes: Sequence[Node], shared: pathlib.Path | None, config: Config | None) -> list[Node]:
+        """Whether nodes can do the work, ConfigError if not; returns those that do not see the file `shared`."""
+        from dqnitro.cluster.nodes import check_nodes, check_work
+        from dqnitro.requirements import cannot_play
+
+        assert self.cluster is not None
+        blind = check_nodes(self.cluster, nodes, shared)
+        if config is not None:
+            check_work(self.cluster, nodes, cannot_play, config)
+        return blind
+
+    def _why_not(self, node: Node, shared: pathlib.Path | None, config: Config | None) -> str:
+        """Why a node that has joined cannot do the work; empty if it can."""
+        try:
+            blind = self._checked([node], shared, config)
+        except ConfigError as e:
+            return str(e).partition("; hint: ")[0]
+        return f"{_names(blind)} not see {shared.parent}" if blind and shared else ""
 
     def _reached(self, nodes: Sequence[Node], home: Home, shared: pathlib.Path) -> bool:
         """Whether all nodes can read and write at the URL, which has the file `shared` by now."""
+        if why := self._out_of_reach(nodes, home, shared):
+            note(f"{why}: files of runs travel through Ray and this machine")
+        return not why
+
+    def _out_of_reach(self, nodes: Sequence[Node], home: Home, shared: pathlib.Path) -> str:
+        """The first node that cannot use the URL, and why; empty if all can."""
         from dqnitro.cluster.nodes import without_storage
 
         assert self.cluster is not None
         bad = without_storage(self.cluster, nodes, home.url, shared.name, shared.read_bytes())
-        for name, why in list(bad.items())[:1]:
-            note(f"node {name} cannot use {home.url} ({why}): files of runs travel through Ray and this machine")
-        return not bad
+        return next((f"node {name} cannot use {home.url} ({why})" for name, why in bad.items()), "")
 
 
 def _carried(jobs: dict[int, Job], at_once: int, environment: dict[str, str], home: Home) -> Team:
