@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import sys
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 from dqnitro.cli.terminal import tables as t
 from dqnitro.cli.terminal.flags import Parser, note
 from dqnitro.cli.terminal.following import follow
-from dqnitro.cli.terminal.launching import Job, add_on_flag, place, state_folder
+from dqnitro.cli.terminal.launching import Job, Place, add_on_flag, place, state_folder
 from dqnitro.cli.terminal.wording import turns_text
 from dqnitro.errors import ConfigError
 from dqnitro.report.formatting import plural
@@ -41,7 +40,11 @@ def make_parser() -> Parser:
     p.add_argument("--game", default="pong", help="Atari game or Gymnasium id (default: pong)")
     p.add_argument("--recipe", default="baseline", help="with cost: the recipe to take apart (default: baseline)")
     add_on_flag(p, "share the rounds out over the nodes, each with all its contenders,")
-    p.add_argument("--state", metavar="DIR", help="with --on: where the nodes leave their parts (default: ablate/...)")
+    p.add_argument(
+        "--state", metavar="DIR",
+        help="with --on: where the nodes leave their parts; the same command measures those that are missing there "
+        "(default: ablate)",
+    )  # fmt: skip
     t.add_race_flags(p)
     return p
 
@@ -64,43 +67,49 @@ def main(argv: list[str]) -> int:
 
 
 def _on_nodes(args: argparse.Namespace, argv: list[str]) -> dict[str, Any]:
-    """Whole rounds on every node: all contenders take turns there, so ratios never compare two machines."""
+    """Whole rounds on every node: all contenders take turns there, so ratios never compare two machines. Parts that are
+    there from the same command are not measured again.
+    """
     from dqnitro.cluster.nodes import Need, alive
     from dqnitro.lab.ablate import merged
-    from dqnitro.lab.race import FEWEST_ROUNDS
+    from dqnitro.lab.ablate_parts import FILE, begin, missing
     from dqnitro.lab.store import default_path, load
     from dqnitro.seeds.allocation import PROCESS_BYTES
     from dqnitro.session import EXIT_CODES
 
     state = state_folder(args.state) or default_path("ablate", args.game, pathlib.Path("ablate")).parent
-    request = state / "ablate.json"
     with place(args.on) as here:
         assert here.cluster is not None
-        state.mkdir(parents=True, exist_ok=True)
-        request.write_text(json.dumps(argv))
         nodes = [n for n in alive(here.cluster) if n.cpus >= 1]
-        n = max(1, min(len(nodes), args.rounds // FEWEST_ROUNDS))
-        rounds = -(-args.rounds // n)
-        parts = [(state / f"part-{i + 1}.json").resolve() for i in range(n)]
-        common = [*without(argv, ("--on", "--out", "--rounds", "--state"), ("--json",)), "--rounds", str(rounds)]
-        jobs = {
-            i: Job(partial(command, common, part), part.with_suffix(".log"), state, f"part {i + 1}", part)
-            for i, part in enumerate(parts)
-        }
-        for part in parts:
-            part.unlink(missing_ok=True)
+        words = without(argv, ("--on", "--out", "--state"), ("--json",))
+        asked = begin(state, words, len(nodes), args.rounds)
+        common = [*without(words, ("--rounds",), ()), "--rounds", str(asked.rounds)]
+        parts = asked.paths(state)
+        jobs = {i: _job(common, parts[i], state, i) for i in missing(parts)}
+        for i in jobs:
+            parts[i].unlink(missing_ok=True)
         cpus = int(min((node.cpus for node in nodes), default=1))
         gpus = 1 if nodes and all(node.gpus for node in nodes) else 0
-        note(f"{plural(n, 'node')}, {plural(rounds, 'round')} each, {cpus} CPUs -> {state}")
-        team = here.team(jobs, n, cpus, Need(cpus, gpus, PROCESS_BYTES), request)
+        note(
+            f"{plural(len(nodes), 'node')}, {plural(asked.number, 'part')} of {plural(asked.rounds, 'round')}, "
+            f"{len(jobs)} to measure, {cpus} CPUs each -> {state}"
+        )
+        at = here if jobs else Place(None)  # nothing to do needs no node
+        team = at.team(jobs, asked.number, cpus, Need(cpus, gpus, PROCESS_BYTES), state / FILE)
         stopped, _ = follow(team, lambda ended: None, lambda i: f"part {i + 1}", "part")
     done = [load(part) for part in parts if part.is_file()]
     if not done and stopped:
         raise SystemExit(EXIT_CODES[stopped])
     if not done:
-        words = next((w for part in parts if (w := last_words(part.with_suffix(".log")))), "no part came back")
-        raise ConfigError(f"no node completed its rounds ({words})", f"the parts' logs are in {state}")
+        why = next((w for part in parts if (w := last_words(part.with_suffix(".log")))), "no part came back")
+        raise ConfigError(f"no node completed its rounds ({why})", f"the parts' logs are in {state}")
+    if left := missing(parts):
+        note(f"not done: {len(left)} of {plural(asked.number, 'part')}; the same command goes on")
     return merged(done) | ({"interrupted": stopped} if stopped else {})
+
+
+def _job(common: list[str], part: pathlib.Path, state: pathlib.Path, i: int) -> Job:
+    return Job(partial(command, common, part), part.with_suffix(".log"), state, f"part {i + 1}", part)
 
 
 def command(common: list[str], part: pathlib.Path) -> list[str]:
