@@ -31,6 +31,15 @@ def test_the_same_words_keep_the_number_of_parts_and_their_rounds(tmp_path):
     assert missing(first.paths(tmp_path / "s")) == [2, 3]
 
 
+def test_in_the_usual_folder_a_complete_measurement_is_made_again(tmp_path):
+    paths = begin(tmp_path, WORDS, 2, 12).paths(tmp_path)
+    measured(paths[0])
+    assert missing(begin(tmp_path, WORDS, 2, 12, named=False).paths(tmp_path)) == [1], "it was cut short: it goes on"
+    measured(paths[1])
+    assert missing(begin(tmp_path, WORDS, 2, 12).paths(tmp_path)) == []
+    assert missing(begin(tmp_path, WORDS, 2, 12, named=False).paths(tmp_path)) == [0, 1]
+
+
 @pytest.mark.parametrize("words", [["fast", "--rounds", "13"], ["auto", "--rounds", "12"], WORDS[:1], [*WORDS, "-x"]])
 def test_other_words_begin_anew(words, tmp_path):
     for path in begin(tmp_path, WORDS, 2, 12).paths(tmp_path):

@@ -82,7 +82,7 @@ def _on_nodes(args: argparse.Namespace, argv: list[str]) -> dict[str, Any]:
         assert here.cluster is not None
         nodes = [n for n in alive(here.cluster) if n.cpus >= 1]
         words = without(argv, ("--on", "--out", "--state"), ("--json",))
-        asked = begin(state, words, len(nodes), args.rounds)
+        asked = begin(state, words, len(nodes), args.rounds, named=args.state is not None)
         common = [*without(words, ("--rounds",), ()), "--rounds", str(asked.rounds)]
         parts = asked.paths(state)
         jobs = {i: _job(common, parts[i], state, i) for i in missing(parts)}

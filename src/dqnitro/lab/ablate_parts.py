@@ -30,12 +30,12 @@ class Parts(NamedTuple):
         return [(state / f"part-{i + 1}.json").resolve() for i in range(self.number)]
 
 
-def begin(state: pathlib.Path, words: Sequence[str], machines: int, rounds: int) -> Parts:
-    """As it was shared out the first time, if that was with the same words. With others it begins anew, and parts that
-    were measured before go.
+def begin(state: pathlib.Path, words: Sequence[str], machines: int, rounds: int, named: bool = True) -> Parts:
+    """As it was shared out the first time, if that was with the same words. With others it is measured again from the
+    beginning, and so is a measurement that is complete, if its folder is not `named` but the usual one.
     """
     before = _begun(state / FILE)
-    if before is not None and before.words == tuple(words):
+    if before is not None and before.words == tuple(words) and (named or missing(before.paths(state))):
         return before
     number = max(1, min(machines, rounds // FEWEST_ROUNDS))
     new = Parts(tuple(words), number, -(-rounds // number))
