@@ -94,7 +94,7 @@ def test_a_rate_that_a_graph_holds_is_written_in_place():
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"learning_rate_decay_steps": 0}, "learning_rate_end 0.001 needs to know when"),
+        ({"learning_rate_decay_steps": 0}, "learning_rate_end 0.001 needs learning_rate_decay_steps, which is 0"),
         ({"optimizer": "mine:make"}, "learning_rate_decay_steps is for adam"),
     ],
 )
