@@ -14,10 +14,10 @@ LOST = 0.04  # the share of a step that may be lost to Ray, by what follows; the
 LONGEST = 64  # vector steps, whatever Ray costs: the most that a slack may be
 
 # CPU seconds on idle cores, from results/ray-parts-2-cores.json (`python -m dqnitro.lab.cluster.cost`).
-CHUNK_S = 0.006  # of Ray for a chunk of one player: the call, weights, and what its processes and threads do besides
-STEP_BYTE_S = 1.3e-9  # of Ray for a byte of a chunk, on both sides
+CHUNK_S = 0.008  # of Ray for a chunk of one player: the call, weights, and what its processes and threads do besides
+STEP_BYTE_S = 1.5e-9  # of Ray for a byte of a chunk, on both sides
 STEP_S = {"small": 0.00013, "nature": 0.00026}  # choosing an action and playing it
-UPDATE_S = {"small": 0.002, "nature": 0.0056}  # on a CPU
+UPDATE_S = {"small": 0.002, "nature": 0.0068}  # on a CPU
 
 
 def chunk_for(config: Config, learns_on_cpu: bool) -> int:
