@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BEAT_S = 1.0
 PATIENCE_S = 20.0  # while the run is under way
+CALL_S = 10.0  # of the store, at most
 START_PATIENCE_S = 600.0  # compilers hold Python's lock for long
 
 
@@ -38,8 +39,12 @@ class Watch:
         self._thread.start()
 
     def close(self) -> None:
-        """The run is over: others may leave before this one does."""
+        """The run is over: others may leave before this one does. Python must not end while the thread is in a call of
+        the store, which aborts the process.
+        """
         self._over.set()
+        if self._thread.is_alive():
+            self._thread.join(CALL_S)
 
     def _watch(self) -> None:
         seen = {rank: (-1, time.monotonic()) for rank in range(self._here.size) if rank != self._here.rank}
