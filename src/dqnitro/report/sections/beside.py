@@ -55,7 +55,7 @@ def section(result: Result, name: str, heading: str) -> h.Html:
         *charts,
         h.table(h.Table(head, lines, heading, numeric=(3, 4, 5))) if lines else h.Html(),
         common.repeat(result),
-        note=f"{told}{text(result.data.get('protocol'))}".strip(),
+        note=" ".join(filter(None, (told.strip(), text(result.data.get("protocol")), text(result.data.get("note"))))),
         name=name,
     )
 
