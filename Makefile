@@ -45,7 +45,7 @@ test-cluster: $(READY)
 test-replicas: $(READY)
 	DQNITRO_TEST_REPLICAS=1 $(BIN)/python -m pytest tests/commands/test_replicas_command.py -rs
 
-# Over 2,000 faults of all kinds, half an hour on one core; `make test` makes 300 of them. docs/chaos.md
+# Over 2,000 faults of all kinds, 40 minutes on one core; `make test` makes 300 of them. docs/chaos.md
 chaos: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 

@@ -40,7 +40,7 @@ from chaos.harness import (
 )
 from dqnitro import own
 from dqnitro.callback import Callback
-from dqnitro.errors import StorageError
+from dqnitro.errors import RankLost, StorageError
 from dqnitro.run.processes import watchdog
 from dqnitro.session import resume, train
 from dqnitro.storage.base import LocalStorage
@@ -292,40 +292,89 @@ def evaluation_fault(world: World, rng: random.Random, i: int) -> Outcome:
 
 # -- ranks of one learner
 
-RANKS = ["--recipe", "baseline", "--envs", "gym-sync", "--images", "grey", "--frame-stack", "2", "--screen-size", "36",
-         "--gpus", "2", "--device", "cpu", "--n-envs", "4", "--batch-size", "8", "--first-fill-steps", "100",
-         "--replay-capacity", "400", "--network", "small", "--hidden-units", "8", "--steps-per-update", "16",
-         "--torch-threads", "1", "--target-sync-steps", "200", "--checkpoint-every-s", "0.1", "--no-video",
-         "--quiet"]  # fmt: skip
-RANK_FAULTS = [("rank 1", signal.SIGKILL), ("rank 1", signal.SIGSTOP), ("command", signal.SIGKILL),
-               ("command", signal.SIGINT)]  # fmt: skip
+RANKS_END = 4000  # steps of every run; it is struck in the first half
+RANKS = ["train", "support.fakes_envs:dqnitro_test/Catch-v0", "--recipe", "baseline", "--envs", "gym-sync", "--images",
+         "grey", "--frame-stack", "2", "--screen-size", "36", "--gpus", "2", "--device", "cpu", "--n-envs", "4",
+         "--batch-size", "8", "--first-fill-steps", "100", "--replay-capacity", "400", "--network", "small",
+         "--hidden-units", "8", "--steps-per-update", "16", "--torch-threads", "1", "--target-sync-steps", "200",
+         "--checkpoint-every-s", "0.1", "--steps", str(RANKS_END), "--no-video", "--quiet"]  # fmt: skip
+RANK_FAULTS = [
+    ("rank 1", signal.SIGKILL), ("rank 1", signal.SIGSTOP), ("command", signal.SIGKILL), ("command", signal.SIGINT),
+    ("rank 0", signal.SIGKILL), ("rank 0", signal.SIGSTOP), ("command", signal.SIGTERM),
+]  # fmt: skip
 
 
 def rank_fault(world: World, rng: random.Random, i: int) -> Outcome:
-    """`train --gpus 2` on the CPU: a rank or the command is killed, stopped or interrupted; then resumed."""
+    """`train --gpus 2` on the CPU: a rank or the command is killed, stopped or interrupted. `--resume`, or every second
+    time `--restarts`, brings the run to the same weights.
+    """
     out, run = Outcome(), world.new()
     who, number = RANK_FAULTS[i % len(RANK_FAULTS)]
-    what = f"{who}, {number.name}"
-    begun = ["train", "support.fakes_envs:dqnitro_test/Catch-v0", *RANKS, "--steps", "100000", "--run-dir", str(run)]
-    process = command(*begun)
-    if not wait_until(process.pid, lambda: checkpoint.complete(run / "checkpoints")):
+    restarts = who != "command" and i // len(RANK_FAULTS) % 2 == 1
+    what = f"{who}, {number.name}{', --restarts' * restarts}"
+    steps, delay = rng.randrange(RANKS_END // 2), rng.uniform(0, 0.1)
+    process = command(*RANKS, "--run-dir", str(run), *["--restarts", "1"] * restarts)
+    if not wait_until(process.pid, lambda: _saved_steps(run) > steps):
         out.count("crashes", f"{what}: it never began: {text_of(process, out, what)[-300:]}")
         return out
-    time.sleep(rng.uniform(0, 1))
-    ranks = [p for p in psutil.Process(process.pid).children() if "dqnitro" in _words(p)]
-    os.kill(ranks[-1].pid if who == "rank 1" else process.pid, number)
+    time.sleep(delay)
+    with contextlib.suppress(psutil.Error):  # it has ended
+        for target in _members(process.pid, who):
+            target.send_signal(number)
     text = text_of(process, out, what)
-    promised = {"rank 1": 6, "command": 130 if number == signal.SIGINT else -signal.SIGKILL}[who]
-    if process.returncode != promised:
+    ended = process.returncode == 0
+    out.faults = int(not ended or "was lost" in text)
+    if process.returncode not in ((0,) if restarts else (0, _promised(who, number))):
         out.count("crashes", f"{what}: exit code {process.returncode}: {text[-300:]}")
     count_orphans(out, 30.0)
-    end = str(int(checkpoint.complete(run / "checkpoints")[-1].name.partition(".")[0]) + 200)
-    again = command("train", "--resume", str(run), "--trust", "--steps", end, "--no-video", "--quiet")
+    if (ended or _ranks_resumed(run, out)) and _learned(run) != _learned_undisturbed(world):
+        out.count("different", "after --restarts" if ended else "after resume")
+    world.forget(run)
+    return named(out, what)
+
+
+def _saved_steps(run: pathlib.Path) -> int:
+    found = checkpoint.complete(run / "checkpoints")
+    return int(found[-1].name.partition(".")[0]) if found else -1
+
+
+def _members(pid: int, who: str) -> list[psutil.Process]:
+    """The process of the command, or of one of its ranks if that is there."""
+    process = psutil.Process(pid)
+    if who == "command":
+        return [process]
+    return [p for p in process.children() if f"rank {p.environ().get('RANK')}" == who]
+
+
+def _promised(who: str, number: signal.Signals) -> int:
+    """The exit code of the command."""
+    return RankLost.exit_code if who != "command" else -number if number == signal.SIGKILL else 128 + number
+
+
+def _ranks_resumed(run: pathlib.Path, out: Outcome) -> bool:
+    again = command("train", "--resume", str(run), "--trust", "--steps", str(RANKS_END), "--no-video", "--quiet")
     text = text_of(again, out, "resume")
     if again.returncode:
         out.count("lost", f"resume: exit code {again.returncode}: {text[-300:]}")
+    return again.returncode == 0
+
+
+def _learned(run: pathlib.Path) -> dict[str, str]:
+    """Checksums of weights and optimiser, and of what each rank remembers and will do next."""
+    files = checkpoint.read_manifest(checkpoint.complete(run / "checkpoints")[-1])["files"]
+    return {name: facts["blake2b"] for name, facts in files.items()}
+
+
+@functools.cache
+def _learned_undisturbed(world: World) -> dict[str, str]:
+    """The same of the run that nothing happened to."""
+    run, out = world.new(), Outcome()
+    process = command(*RANKS, "--run-dir", str(run))
+    text = text_of(process, out, "undisturbed")
+    assert process.returncode == 0 and not out.notes, text
+    learned = _learned(run)
     world.forget(run)
-    return named(out, what)
+    return learned
 
 
 # -- code that is kept between starts
@@ -388,6 +437,6 @@ KINDS = [
     Kind("storage", "a storage fails, or the process dies, at an operation", storage_fault, short=10, long=60),
     Kind("own piece", "one wrong thing of a loss, network or optimiser", own_piece, short=9, long=45),
     Kind("evaluation", "the process that plays fresh games, and the run", evaluation_fault, 0, 12, seconds=15),
-    Kind("ranks", "ranks and the command of `--gpus 2` on the CPU", rank_fault, 0, 4, seconds=60),
+    Kind("ranks", "ranks and the command of `--gpus 2` on the CPU", rank_fault, 0, 4 * len(RANK_FAULTS), seconds=30),
     Kind("cache", "damaged compiled code and translated games", damaged_cache, short=6, long=30, seconds=2),
 ]
