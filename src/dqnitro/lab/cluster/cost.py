@@ -149,10 +149,12 @@ class Used:
         return {k: after[k] - before[k] for k in after} | {"wall": wall}
 
 
-def idle_cpus(used: Used) -> dict[str, float]:
-    """What the learner's process, the players' and Ray's use while nothing is asked of them, in cores."""
-    idle = used.over(lambda: time.sleep(IDLE_S))
-    return {k: v / idle["wall"] for k, v in idle.items() if k != "wall"}
+def idle_cpus(read: Callable[[], dict[str, float]]) -> dict[str, float]:
+    """What is used while nothing is asked of anybody, in cores; `read` gives the CPU seconds so far."""
+    before, began = read(), time.monotonic()
+    time.sleep(IDLE_S)
+    after, took = read(), time.monotonic() - began
+    return {k: (after[k] - before[k]) / took for k in after}
 
 
 def config_of(game: str, recipe: str, chunk: int, players: int, envs_each: int, slack_chunks: int = 1) -> Config:
@@ -191,7 +193,7 @@ class Contender:
         self.steps, self.wall_s, self.rates = 0, 0.0, list[float]()
         self.spent = dict.fromkeys(parts, 0.0)
         self.idle = self.spent
-        self._of_ray = of_ray  # CPU seconds of Ray so far, in pieces
+        self.read_ray = of_ray  # CPU seconds of Ray so far, in pieces
         self.of_ray = dict.fromkeys(of_ray(), 0.0)  # those of the turns
 
     def warm(self) -> None:
@@ -200,21 +202,14 @@ class Contender:
         self.hosts.settle()
 
     def turn(self, vector_steps: int) -> None:
-        made, before = list[int](), self._of_ray()
+        made, before = list[int](), self.read_ray()
         whole = self.used.over(lambda: made.append(go_on(self._loop, self.config, vector_steps)), self.hosts.settle)
-        after = self._of_ray()
+        after = self.read_ray()
         self.of_ray = {k: v + after[k] - before[k] for k, v in self.of_ray.items()}
         cost = {k: max(0.0, whole[k] - idle * whole["wall"]) for k, idle in self.idle.items() if k in self.spent}
         self.rates.append(made[0] / sum(cost.values()))
         self.spent = {k: v + cost[k] for k, v in self.spent.items()}
         self.steps, self.wall_s = self.steps + made[0], self.wall_s + whole["wall"]
-
-    def idle_pieces(self, seconds: float) -> dict[str, float]:
-        """CPUs that Ray uses while nobody plays, in pieces."""
-        before, began = self._of_ray(), time.monotonic()
-        time.sleep(seconds)
-        after, took = self._of_ray(), time.monotonic() - began
-        return {k: (after[k] - before[k]) / took for k in after}
 
     @property
     def s_per_step(self) -> dict[str, float]:
@@ -238,8 +233,8 @@ def compared(config: Config, recipe: str, rounds: int, vector_steps: int) -> dic
     there = contenders[RAY]
     _wait_for_the_spare(ray, there.crew)
     _wait_for_rest(of_ray)
-    idle_pieces = there.idle_pieces(IDLE_S)
-    there.idle = idle_cpus(there.used)
+    idle_pieces = idle_cpus(there.read_ray)
+    there.idle = idle_cpus(there.used.read)
     for contender in (contenders[HERE], contenders[PLAIN]):
         contender.idle = {"learner": there.idle["learner"], "players": 0.0}
     names = list(contenders)
@@ -309,7 +304,7 @@ def messages(calls: int) -> dict[str, Any]:
         pid = ray.get(actor.pid.remote())
         used = Used(lambda: [pid])
         time.sleep(2)
-        rate = idle_cpus(used)
+        rate = idle_cpus(used.read)
 
         def costs(work: Callable[[], Any]) -> dict[str, float]:
             work()
