@@ -99,6 +99,8 @@ def test_how_a_rank_ended():
     assert replicas.how_it_ended(-37, "") == "killed by 37", "some real-time signals have no name"
     assert replicas.how_it_ended(-9, "", "process 7 was stopped for 8 s") == "process 7 was stopped for 8 s"
     assert replicas.how_it_ended(1, "MemoryError") == "MemoryError" and replicas.how_it_ended(1, "") == "exit code 1"
+    assert replicas.how_it_ended(-signal.SIGABRT, "terminate called") == "killed by SIGABRT: terminate called"
+    assert replicas.how_it_ended(-signal.SIGKILL, "step 7") == "killed by SIGKILL"
     assert RankLost("rank 1 was lost").exit_code == 6
 
 

@@ -126,7 +126,10 @@ def _order(code: int) -> int:
 
 
 def how_it_ended(code: int, words: str, given_up: str = "") -> str:
-    return given_up or (f"killed by {signal_name(-code)}" if code < 0 else words or f"exit code {code}")
+    if given_up or code >= 0:
+        return given_up or words or f"exit code {code}"
+    aborted = -code == signal.SIGABRT and words  # which it did itself, and has said why
+    return f"killed by {signal_name(-code)}" + (f": {words}" if aborted else "")
 
 
 @contextlib.contextmanager

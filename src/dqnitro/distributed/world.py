@@ -103,7 +103,9 @@ def under_way() -> None:
 def joined(here: Place, cuda: bool) -> Iterator[None]:
     """Meet the other ranks. Numbers of the host go over gloo; what is on a GPU goes over NCCL."""
     global _current, _watch
-    import torch.distributed
+    # Imported here, or else while the group is there: its functions have the group of that moment as a default, which
+    # would keep the group and its threads, and Python aborts where such a thread frees a tensor while Python ends.
+    import torch.distributed.nn
 
     from dqnitro.distributed.watch import Watch
 
