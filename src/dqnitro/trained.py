@@ -20,7 +20,7 @@ from dqnitro import dqn, play
 from dqnitro.agent import Agent
 from dqnitro.common.intervals import Scored
 from dqnitro.config import Config
-from dqnitro.envs import env_kind, make_envs, make_single_env
+from dqnitro.envs import env_kind, make_envs, make_single_env, of_one_env
 from dqnitro.envs.base import EnvSpec, GameEnd
 from dqnitro.learn.networks import build_network
 
@@ -129,7 +129,7 @@ def from_run(agent: Agent) -> TrainedAgent:
 def spec_of(config: Config) -> EnvSpec:
     """What the network of a config sees and chooses from; one environment is made to find out."""
     backend = "wrappers" if env_kind(config.env_id) == "atari" or config.envs == "gym-async" else config.envs
-    envs = make_envs(config.replace(n_envs=1, envs=backend, env_threads=0, env_parts=0))
+    envs = make_envs(of_one_env(config, backend))
     try:
         return envs.spec
     finally:

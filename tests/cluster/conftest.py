@@ -3,7 +3,9 @@
 import contextlib
 import os
 import pathlib
+import socket
 import sys
+import uuid
 
 import psutil
 import pytest
@@ -11,6 +13,12 @@ import pytest
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # localhost only; read when Ray is imported
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 SMALL = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def head_node(start):
@@ -32,6 +40,8 @@ def ray_cluster():
     """A cluster of one node with one CPU, for all tests."""
     if not os.environ.get("DQNITRO_TEST_CLUSTER"):  # its processes would be children of a worker that has other tests
         pytest.skip("a real Ray node takes a minute: make test-cluster")
+    os.environ.setdefault("RAY_AUTH_TOKEN", uuid.uuid4().hex)  # the cluster asks for it, also where there was none
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'dqnitro[cluster]'")
     from dqnitro.cluster.connect import import_ray
 
@@ -41,7 +51,8 @@ def ray_cluster():
     from ray.cluster_utils import Cluster
 
     config = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_timeout_ms": 3000}
-    cluster = head_node(lambda: Cluster(initialize_head=True, head_node_args={"_system_config": config, **SMALL}))
+    head = {"_system_config": config, "ray_client_server_port": free_port(), **SMALL}
+    cluster = head_node(lambda: Cluster(initialize_head=True, head_node_args=head))
     try:
         ray.init(address=cluster.address, logging_level="ERROR", log_to_driver=False)
         yield cluster

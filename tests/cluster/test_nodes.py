@@ -1,5 +1,6 @@
 """What is looked at before anything starts on a cluster: resources, versions, storage. No cluster is needed for it."""
 
+import os
 import pathlib
 import signal
 import sys
@@ -8,7 +9,7 @@ import types
 import pytest
 
 from dqnitro.cluster import nodes
-from dqnitro.cluster.connect import check_address, connect
+from dqnitro.cluster.connect import check_address, connect, import_ray
 from dqnitro.cluster.nodes import Need, Node, check_nodes, check_work, fits, shared_out, versions
 from dqnitro.config import Config
 from dqnitro.errors import ConfigError
@@ -225,6 +226,53 @@ def test_a_cluster_that_cannot_be_used_is_one_line_and_is_left(error, message, m
     with pytest.raises(ConfigError) as e:
         connect("auto")
     assert message in str(e.value) and calls == ["init auto", "shutdown"]
+
+
+CLIENT = "ray://10.0.0.1:10001"
+
+
+def test_a_client_that_gets_no_answer_is_told_of_the_token(monkeypatch):
+    calls = fake_ray(monkeypatch, ConnectionError("ray client connection timeout"))
+    monkeypatch.setattr("dqnitro.cluster.connect._knock", lambda *args: None)
+    with pytest.raises(ConfigError, match="or it asks for another token; hint: copy ~/.ray/auth_token from"):
+        connect(CLIENT)
+    assert calls == [f"init {CLIENT}", "shutdown"]
+
+
+def test_a_client_whose_server_does_not_start_asks_once_more(monkeypatch):
+    calls = fake_ray(monkeypatch, ConnectionAbortedError("Initialization failure from server"))
+    monkeypatch.setattr("dqnitro.cluster.connect._knock", lambda *args: None)
+    with pytest.raises(ConfigError, match="no Ray cluster was found .Initialization failure from server.; hint: "):
+        connect(CLIENT)
+    assert calls == [f"init {CLIENT}", "shutdown", f"init {CLIENT}", "shutdown"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "file", "mode"),
+    [
+        ({}, "", None),
+        ({}, ".ray/auth_token", "token"),
+        ({}, "elsewhere", None),
+        ({"RAY_AUTH_TOKEN": "abc"}, "", "token"),
+        ({"RAY_AUTH_TOKEN_PATH": "elsewhere"}, "elsewhere", "token"),
+        ({"RAY_AUTH_TOKEN_PATH": "elsewhere"}, ".ray/auth_token", None),
+        ({"RAY_AUTH_MODE": "disabled"}, ".ray/auth_token", "disabled"),
+    ],
+)
+def test_a_token_that_is_there_is_sent(variables, file, mode, monkeypatch, tmp_path):
+    fake_ray(monkeypatch, None)
+    for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.setenv(name, "")  # so that what is set below is taken back
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if file:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("abc")
+    import_ray("auto")
+    assert os.environ.get("RAY_AUTH_MODE") == mode
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1"])

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import warnings
 from collections.abc import Iterator
@@ -20,8 +21,7 @@ INSTALL = "pip install 'dqnitro[cluster]'"
 ANSWER_S = 5.0  # for a TCP connection; Ray itself would try for half a minute
 HANGUP = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()  # Windows has none
 STORE_BYTES = 256 << 20  # of the object store of a cluster that is started here: weights and chunks, not datasets
-
-
+HINT_TOKEN = "copy ~/.ray/auth_token from the cluster's first machine, or set RAY_AUTH_TOKEN to what is in it"
 ADDRESS = "DQNITRO_CLUSTER"  # an environment variable, because where a run is played is not one of its settings
 
 
@@ -78,14 +78,25 @@ def connect(where: str) -> Cluster:
     try:
         with handlers_kept(), warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # what went wrong is the error's to say
-            ray.init(logging_level=logging.ERROR, log_to_driver=False, **options)
+            _init(ray, logging_level=logging.ERROR, log_to_driver=False, **options)
     except ConnectionError as e:
         ray.shutdown()
+        if where.startswith(REMOTE) and "timeout" in str(e):  # something answers there, and Ray says no more
+            raise ConfigError(f"--on {where}: that is no Ray cluster, or it asks for another token", HINT_TOKEN) from e
         raise ConfigError(f"--on {where}: no Ray cluster was found ({_short(e)})", _hint(where)) from e
     except Exception as e:  # Ray has a dozen kinds; another version of Ray or Python is a RuntimeError with both in it
         ray.shutdown()
         raise ConfigError(f"--on {where}: cannot use that cluster ({_short(e)})", _hint(where, str(e))) from e
     return Cluster(ray, where, ours=True)
+
+
+def _init(ray: Any, **options: Any) -> None:
+    """Every client has a server process of its own at the other end, and Ray's first one does not always start."""
+    try:
+        ray.init(**options)
+    except ConnectionAbortedError:
+        ray.shutdown()
+        ray.init(**options)
 
 
 @contextlib.contextmanager
@@ -111,15 +122,31 @@ def import_ray(where: str) -> Any:
         # Its name is older than its use: without clusters Ray takes 127.0.0.1 as the address of this machine, on every
         # system, and binds all its ports there. It is read when Ray is imported.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    sends_token = "RAY_AUTH_MODE" not in os.environ and _has_token()
+    if sends_token:
+        # A cluster that was started on a machine with a token asks for it. Ray sends it by itself, except through the
+        # connection of a client. A cluster that asks for none ignores it.
+        os.environ["RAY_AUTH_MODE"] = "token"
+    imported = "ray" in sys.modules
     try:
         import ray
     except ImportError as e:
         raise ConfigError(f"--on {where} needs Ray, which cannot be imported ({e})", INSTALL) from e
-    if where == LOCAL:  # also where the program had imported Ray before
+    # Now for a program that had imported Ray before; versions without tokens have nothing to read again.
+    if imported and sends_token and not ray.is_initialized():
+        with contextlib.suppress(ImportError, AttributeError):
+            importlib.import_module("ray._raylet").Config.initialize("")
+    if where == LOCAL:
         setattr(importlib.import_module("ray._private.ray_constants"), "ENABLE_RAY_CLUSTER", False)  # noqa: B010
     # What happens to nodes and workers is printed on stdout otherwise, which is for results; we say it ourselves.
     setattr(importlib.import_module("ray._private.worker"), "_worker_logs_enabled", False)  # noqa: B010
     return ray
+
+
+def _has_token() -> bool:
+    """Whether one of the places where Ray looks has a token."""
+    named = os.environ.get("RAY_AUTH_TOKEN_PATH")
+    return bool(os.environ.get("RAY_AUTH_TOKEN")) or os.path.isfile(named or os.path.expanduser("~/.ray/auth_token"))
 
 
 def _found() -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "make_envs",
     "make_single_env",
     "make_watched_envs",
+    "of_one_env",
     "possible_scores",
 ]
 
@@ -69,6 +70,14 @@ def env_look(env_id: str) -> EnvLook:
     return look(env_id)
 
 
+def of_one_env(config: Config, envs: str = "") -> Config:
+    """The config of one environment in this process, whoever plays and learns in the run."""
+    return config.replace(
+        n_envs=1, envs=envs or config.envs, env_threads=0, env_parts=0, runner="inline", slack_steps=0, players=1,
+        most_players=0, player_changes="", gpus=1,
+    )  # fmt: skip
+
+
 def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) -> tuple[Envs, float]:
     """One environment whose frames go to `on_frame` as RGB arrays, and the number of frames per second.
 
@@ -76,7 +85,7 @@ def make_watched_envs(config: Config, on_frame: Callable[[np.ndarray], None]) ->
     also those that the agent skips). Other environments show what `render()` returns after each reset and step; they
     must support render_mode="rgb_array".
     """
-    config = config.replace(n_envs=1)
+    config = of_one_env(config)
     game = atari_game(config.env_id)
     envs = _wrapped(config, game, "wrappers", on_frame)
     if game is not None:

@@ -16,7 +16,7 @@ import torch
 
 from dqnitro.atari.jit import compile_early
 from dqnitro.config import Config
-from dqnitro.envs import make_envs
+from dqnitro.envs import make_envs, of_one_env
 from dqnitro.envs.base import EnvSpec
 from dqnitro.envs.turns import EnvGroups, count_groups
 from dqnitro.learn.transforms import chosen
@@ -39,7 +39,7 @@ class Blank:
 
 def blank_groups(config: Config) -> EnvGroups:
     """In the groups of the runner; the reference backend tells the shapes, which needs no compiler."""
-    envs = make_envs(config.replace(n_envs=1, envs="wrappers", env_threads=0, env_parts=0))
+    envs = make_envs(of_one_env(config, "wrappers"))
     envs.close()
     count = count_groups(config)
     each: list[Any] = [Blank(replace(envs.spec, n_envs=config.n_envs // count)) for _ in range(count)]
