@@ -138,6 +138,18 @@ def alone(cluster) -> None:
         time.sleep(0.1)
 
 
+def test_the_run_is_the_same_on_one_two_and_four_nodes(one_node, made):
+    """With one, two and four players each: where they live is all that differs."""
+    for nodes in (1, 2, 4):
+        while len(one_node.list_all_nodes()) < nodes:
+            one_node.add_node(num_cpus=1, object_store_memory=100 << 20)
+        for players in (1, 2, 4):
+            run = Run(CORRIDOR.replace(players=players, slack_steps=12), made)
+            assert len({p.ppid() for p in run.playing()}) == min(nodes, players), (nodes, players)
+            run.end()
+            assert none_is_left(one_node)
+
+
 class NodesComeAndGo(Callback):
     """A node joins and, when its player has played for a while, is lost; then the run ends."""
 

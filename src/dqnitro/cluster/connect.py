@@ -91,7 +91,9 @@ def connect(where: str) -> Cluster:
 
 
 def _init(ray: Any, **options: Any) -> None:
-    """Every client has a server process of its own at the other end, and Ray's first one does not always start."""
+    """A client has a server process of its own at the other end, which sometimes dies as it starts: ray-project/ray
+    #63202.
+    """
     try:
         ray.init(**options)
     except ConnectionAbortedError:
