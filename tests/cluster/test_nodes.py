@@ -271,6 +271,20 @@ def test_a_token_that_is_there_is_sent(variables, file, mode, monkeypatch, tmp_p
     if file:
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text("abc")
+    import_ray(CLIENT)
+    assert os.environ.get("RAY_AUTH_MODE") == mode
+
+
+@pytest.mark.parametrize(("address", "mode"), [("10.0.0.1:6379", None), (CLIENT, "token")])
+def test_only_a_client_sends_it_unasked(address, mode, monkeypatch):
+    """Nodes that differ in this do not answer each other."""
+    fake_ray(monkeypatch, None)
+    monkeypatch.setenv("RAY_AUTH_MODE", "")
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "abc")
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    import_ray("ray")
+    assert "RAY_AUTH_MODE" not in os.environ
     import_ray("auto")
     assert os.environ.get("RAY_AUTH_MODE") == mode
 

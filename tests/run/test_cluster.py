@@ -81,6 +81,36 @@ def test_lost_players_change_nothing(name, hosts, capsys):
     assert "was lost (it was killed); starting it elsewhere (1 of 3)" in capsys.readouterr().err
 
 
+def test_players_that_are_lost_together_begin_again_together_and_change_nothing(hosts, capsys):
+    """None goes on before all have played their games again."""
+    config = VARIANTS["slack 2"]
+    agent, ticks = make_run(config)
+    hosts[0].one_process, hosts[0].lose_at = True, {11: True, 30: True}
+    while next(ticks).steps < config.max_steps:
+        pass
+    n, told = config.players, " ".join(hosts[0].told)
+    assert n > 1 and agent.envs.replaced == 2 * n and hosts[0].started == 3 * n
+    assert told.count(" ".join(["start"] * n + ["begin"] * n + ["play"])) == 3, "at first, and after each loss"
+    same(agent, inline_with_the_same_ages(config))
+    agent.close()
+    said = capsys.readouterr().err
+    assert all(
+        said.count(f"player {p} was lost (it was killed); starting it elsewhere (1 of 3)") == 2 for p in range(n)
+    )
+    assert said.count("plays again, after ") == 2 * n
+
+
+def test_players_of_a_process_that_is_slow_all_stay(hosts):
+    config = VARIANTS["slack 2"]
+    agent, ticks = make_run(config)
+    hosts[0].one_process, hosts[0].late_at = True, {9: 1}
+    while next(ticks).steps < config.max_steps:
+        pass
+    assert agent.envs.replaced == 0 and hosts[0].started == 2 * config.players and not hosts[0].late_at
+    same(agent, inline_with_the_same_ages(config))
+    agent.close()
+
+
 @pytest.mark.parametrize("name", ["2 players", "slack 2", "pixels"])
 def test_players_that_hang_are_replaced_those_that_are_slow_stay_and_neither_changes_anything(name, hosts):
     config = VARIANTS[name]

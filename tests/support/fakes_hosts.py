@@ -40,11 +40,14 @@ class LocalHosts:
         self.late_at = {}  # how often it is asked in vain; 1: it is only slow, many: it hangs
         self.move_at = {}  # True: after this call there is a better place
         self.grown = []  # what `grow` was asked for
+        self.one_process = False  # of all players, which are lost together
+        self.told = []  # what players were asked to do, in order
 
     def start(self, order, instead=None):
         handle = f"{order.player}, attempt {self.started}"
         self.started += 1
         self.players[handle], self.numbers[order.player] = Player(order), handle
+        self.told.append("start")
         return handle
 
     def _answer(self, handle, call):
@@ -59,13 +62,17 @@ class LocalHosts:
         return self._answer(handle, lambda p, _: p.spec)
 
     def begin(self, handle, at):
+        self.told.append("begin")
         return self._answer(handle, lambda p, _: p.begin(at))
 
     def play(self, handle, permit, weights):
+        self.told.append("play")
+
         def call(player, answer):
             self.calls += 1
             if self.lose_at.pop(self.calls, False) or self.calls >= self.lose_from:
-                self.kill(handle)
+                for lost in [h for h in self.players if self.players[h] and self.together(h, handle)]:
+                    self.kill(lost)
                 raise Lost("it was killed")
             answer.late = self.late_at.pop(self.calls, 0)
             return player.play(permit, weights)
@@ -82,8 +89,8 @@ class LocalHosts:
     def has(self, answer):
         return not answer.late
 
-    def sharing(self, handle):
-        return 1
+    def together(self, one, other):
+        return one == other or self.one_process
 
     def prepare(self, order):
         pass

@@ -162,8 +162,8 @@ class PipedHosts:
             answer.seat.receive()
         return answer.n < answer.seat.read
 
-    def sharing(self, player: Seat) -> int:
-        return 1
+    def together(self, one: Seat, other: Seat) -> bool:
+        return one is other
 
     def prepare(self, order: Order) -> None: ...
 

@@ -12,6 +12,7 @@ the nodes and therefore recorded, or as it was recorded.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 import time
@@ -30,7 +31,7 @@ from dqnitro.learn.learner import Learner
 from dqnitro.run.cluster.chunk import Chunk, checksums, from_arrays, joined, steps_of, to_arrays
 from dqnitro.run.cluster.hosts import Hosts, Late, Lost
 from dqnitro.run.cluster.layout import players_in, shared_out_again
-from dqnitro.run.cluster.player import Order, Permit, Position, envs_each, first_rng, joined_weights, parts_of
+from dqnitro.run.cluster.player import Order, Permit, Played, Position, envs_each, first_rng, joined_weights, parts_of
 from dqnitro.run.processes.spawn import own_pieces
 
 BIRTH_S = 600.0  # for a player's first start: its node may have to compile the console
@@ -206,14 +207,16 @@ class Crew:
 
     def fetch(self, place: Place) -> None:
         """Get the next chunk of a player, from the process that finally plays it."""
-        began = time.monotonic()
         try:
             played = self._hosts.get(place.answers[0], self._patience_s(place))
         except Lost as e:
-            self._replace(place, e)
-            sys.stderr.write(f"dqnitro: {name_of(place)} plays again, after {time.monotonic() - began:.1f} s\n")
-            return
-        chunk: Chunk = played.chunk
+            self._replace(place, e, self._together(place))
+        else:
+            self._came(place, played)
+
+    def _came(self, place: Place, played: Played) -> None:
+        """The next chunk of a player is there."""
+        chunk = played.chunk
         place.answers.popleft()
         place.chunks[place.done] = chunk
         place.rng, place.pending, place.crc = chunk.rng, chunk.pending, chunk.crc
@@ -227,7 +230,11 @@ class Crew:
 
     def _patience_s(self, place: Place) -> float:
         """How long to wait for a chunk. Those of players in the same process come first."""
-        return max(CHUNK_S, CHUNK_TIMES * self._usual_s() * self._hosts.sharing(place.handle))
+        return max(CHUNK_S, CHUNK_TIMES * self._usual_s() * len(self._together(place)))
+
+    def _together(self, place: Place) -> list[Place]:
+        """The players in the process of this one, itself included."""
+        return [p for p in self._places if self._hosts.together(place.handle, p.handle)]
 
     def _usual_s(self) -> float:
         """What a chunk took lately; no result depends on it, only how long a loss is noticed and repaired."""
@@ -260,32 +267,52 @@ class Crew:
             for leave in [self._leaves[c]]
         )
 
-    def _replace(self, place: Place, e: Lost) -> None:
-        """Another player goes on exactly where the lost one finished its last chunk."""
+    def _replace(self, lost: Place, e: Lost, places: Sequence[Place]) -> None:
+        """Other players go on exactly where the lost one, and those in its process, finished their last chunks. All of
+        them play their games again before the first goes on: a process that plays on has no time for the next one.
+        """
+        began = time.monotonic()
+        for place in places:
+            if place is not lost:
+                self._take_what_came(place)
         while True:
-            self._count_loss(place, e)
-            handle = None
+            for place in places:
+                self._count_loss(place, e if place is lost else Lost(str(e)))
+            handles: list[Any] = []
             try:
-                handle = self._hosts.start(place.order, place.handle)
-                self._settle(place, handle, REBIRTH_S)
+                for place in places:
+                    handles.append(self._hosts.start(place.order, place.handle))
+                begun = [self._hosts.begin(h, p.position()) for h, p in zip(handles, places, strict=True)]
+                for place, handle, answer in zip(places, handles, begun, strict=True):
+                    self._settle(place, handle, REBIRTH_S, answer)
             except UserError as refused:
                 self._failed = True
                 raise PlayerDied(
-                    f"{name_of(place)} was lost ({e}) and cannot be replaced: {refused}", e.trace
+                    f"{name_of(lost)} was lost ({e}) and cannot be replaced: {refused}", e.trace
                 ) from refused
             except Lost as again:
                 e = again
-                if handle is not None:
+                for handle in handles:
                     self._hosts.end(handle)
                 continue
-            if isinstance(e, Late) and place.answers and self._hosts.has(place.answers[0]):
-                place.losses -= 1  # only slow: it has answered before the other was ready
+            break
+        slow = isinstance(e, Late) and lost.answers and self._hosts.has(lost.answers[0])
+        for place, handle in zip(places, handles, strict=True):
+            if slow:  # it has answered before the other was ready
+                place.losses -= 1
                 self._hosts.leave(handle)
-                return
-            self._hosts.end(place.handle)
-            self._move(place, handle)
-            self.replaced += 1
-            return
+            else:
+                self._hosts.end(place.handle)
+                self._move(place, handle)
+                self.replaced += 1
+            seconds = time.monotonic() - began
+            sys.stderr.write(f"dqnitro: {name_of(place)} plays again, after {seconds:.1f} s\n")
+
+    def _take_what_came(self, place: Place) -> None:
+        """The chunks that a player sent before its process was lost."""
+        with contextlib.suppress(Lost):
+            while place.answers and self._hosts.has(place.answers[0]):
+                self._came(place, self._hosts.get(place.answers[0], CHUNK_S))
 
     def _count_loss(self, place: Place, e: Lost) -> None:
         """Say it, and end the run if it is one too many."""
@@ -373,7 +400,7 @@ class Crew:
             try:
                 self._settle(place, place.handle, REBIRTH_S, begun)
             except Lost as e:
-                self._replace(place, e)
+                self._replace(place, e, [place])
         self._say_change(players)
         self._places, self._short_since = places, None
 
