@@ -124,8 +124,8 @@ def import_ray(where: str) -> Any:
         # Its name is older than its use: without clusters Ray takes 127.0.0.1 as the address of this machine, on every
         # system, and binds all its ports there. It is read when Ray is imported.
         os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-    is_client = where.startswith(REMOTE) or where == FOUND and os.environ.get("RAY_ADDRESS", "").startswith(REMOTE)
-    sends_token = is_client and "RAY_AUTH_MODE" not in os.environ and _has_token()
+    address = os.environ.get("RAY_ADDRESS", "") if where == FOUND else where
+    sends_token = address.startswith(REMOTE) and "RAY_AUTH_MODE" not in os.environ and _has_token()
     if sends_token:
         # A cluster that was started on a machine with a token asks for it. Ray sends it by itself, except as a client.
         # A client may always send it, but a node must not where the others do not: they would not answer.
