@@ -100,6 +100,23 @@ def test_players_that_are_lost_together_begin_again_together_and_change_nothing(
     assert said.count("plays again, after ") == 2 * n
 
 
+def test_players_of_several_processes_that_are_lost_with_their_node_begin_again_together(hosts):
+    config = VARIANTS["slack 2"]
+    agent, ticks = make_run(config)
+    while next(ticks).steps < 100:
+        pass
+    for player in range(config.players):
+        hosts[0].kill(hosts[0].numbers[player])
+    hosts[0].told.clear()
+    while next(ticks).steps < config.max_steps:
+        pass
+    n = config.players
+    assert n > 1 and agent.envs.replaced == n
+    assert " ".join(["start"] * n + ["begin"] * n + ["play"]) in " ".join(hosts[0].told)
+    same(agent, inline_with_the_same_ages(config))
+    agent.close()
+
+
 def test_players_of_a_process_that_is_slow_all_stay(hosts):
     config = VARIANTS["slack 2"]
     agent, ticks = make_run(config)

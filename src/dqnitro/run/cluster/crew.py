@@ -12,15 +12,13 @@ the nodes and therefore recorded, or as it was recorded.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -28,10 +26,11 @@ from dqnitro.config import Config, changes_of_players, numbers_of_players
 from dqnitro.envs.base import EnvSpec, Step
 from dqnitro.errors import PlayerDied, UserError
 from dqnitro.learn.learner import Learner
-from dqnitro.run.cluster.chunk import Chunk, checksums, from_arrays, joined, steps_of, to_arrays
+from dqnitro.run.cluster.chunk import checksums, from_arrays, joined, steps_of, to_arrays
 from dqnitro.run.cluster.hosts import Hosts, Late, Lost
 from dqnitro.run.cluster.layout import players_in, shared_out_again
-from dqnitro.run.cluster.player import Order, Permit, Played, Position, envs_each, first_rng, joined_weights, parts_of
+from dqnitro.run.cluster.place import Leave, Place, Weights
+from dqnitro.run.cluster.player import Order, Permit, Played, envs_each, first_rng, joined_weights, parts_of
 from dqnitro.run.processes.spawn import own_pieces
 
 BIRTH_S = 600.0  # for a player's first start: its node may have to compile the console
@@ -43,42 +42,6 @@ RESTARTS = 3  # more of one player without a chunk between them are not accident
 # until then players share processes.
 PATIENCE_S = 30.0
 STATE_VECTOR_STEPS, STATE_S = 256, 2.0  # a replaced player plays at most about so much again
-
-
-class Weights(NamedTuple):
-    """What a permit carries, in the host's keeping and by value."""
-
-    version: int
-    held: Any
-    arrays: list[np.ndarray]  # parts of one array
-
-
-class Leave(NamedTuple):
-    """A permit for all players."""
-
-    permit: Permit
-    weights: Weights
-
-
-@dataclass
-class Place:
-    """One player as the learner knows it."""
-
-    order: Order
-    rng: np.ndarray
-    pending: np.ndarray
-    handle: Any = None
-    games: dict[str, np.ndarray] | None = None  # the last kept state of its environments ...
-    log: list[np.ndarray] = field(default_factory=list)  # ... and the actions since, a chunk each
-    crc: np.ndarray | None = None  # of its last observation
-    done: int = 0  # chunks that came back
-    answers: deque[Any] = field(default_factory=deque)  # of chunks that did not come back yet
-    chunks: dict[int, Chunk] = field(default_factory=dict)  # that came back and were not taken
-    losses: int = 0  # since the last chunk that came back
-
-    def position(self) -> Position:
-        log = np.concatenate(self.log) if self.log else np.zeros((0, len(self.pending)), np.int64)
-        return Position(self.games, log, self.rng, self.pending)
 
 
 class Crew:
@@ -210,7 +173,7 @@ class Crew:
         try:
             played = self._hosts.get(place.answers[0], self._patience_s(place))
         except Lost as e:
-            self._replace(place, e, self._together(place))
+            self._replace(place, e, self._gone_with(place))
         else:
             self._came(place, played)
 
@@ -268,13 +231,10 @@ class Crew:
         )
 
     def _replace(self, lost: Place, e: Lost, places: Sequence[Place]) -> None:
-        """Other players go on exactly where the lost one, and those in its process, finished their last chunks. All of
-        them play their games again before the first goes on: a process that plays on has no time for the next one.
+        """Other players go on exactly where the lost ones finished their last chunks. All play their games again before
+        the first goes on: a process that plays on has no time for the next one.
         """
         began = time.monotonic()
-        for place in places:
-            if place is not lost:
-                self._take_what_came(place)
         while True:
             for place in places:
                 self._count_loss(place, e if place is lost else Lost(str(e)))
@@ -287,9 +247,7 @@ class Crew:
                     self._settle(place, handle, REBIRTH_S, answer)
             except UserError as refused:
                 self._failed = True
-                raise PlayerDied(
-                    f"{name_of(lost)} was lost ({e}) and cannot be replaced: {refused}", e.trace
-                ) from refused
+                raise PlayerDied(f"{lost.name} was lost ({e}) and cannot be replaced: {refused}", e.trace) from refused
             except Lost as again:
                 e = again
                 for handle in handles:
@@ -306,17 +264,30 @@ class Crew:
                 self._move(place, handle)
                 self.replaced += 1
             seconds = time.monotonic() - began
-            sys.stderr.write(f"dqnitro: {name_of(place)} plays again, after {seconds:.1f} s\n")
+            sys.stderr.write(f"dqnitro: {place.name} plays again, after {seconds:.1f} s\n")
 
-    def _take_what_came(self, place: Place) -> None:
-        """The chunks that a player sent before its process was lost."""
-        with contextlib.suppress(Lost):
+    def _gone_with(self, lost: Place) -> list[Place]:
+        """This player, those of its process, and others whose loss is known as well, as of a node that is gone."""
+        gone = self._together(lost)
+        for place in self._places:
+            if place is not lost and not self._take_what_came(place):
+                gone += [p for p in self._together(place) if p not in gone]
+        return gone
+
+    def _take_what_came(self, place: Place) -> bool:
+        """The chunks that are there without waiting; False if the player is lost."""
+        try:
             while place.answers and self._hosts.has(place.answers[0]):
                 self._came(place, self._hosts.get(place.answers[0], CHUNK_S))
+        except Late:
+            return True
+        except Lost:
+            return False
+        return True
 
     def _count_loss(self, place: Place, e: Lost) -> None:
         """Say it, and end the run if it is one too many."""
-        name = name_of(place)
+        name = place.name
         place.losses += 1
         if place.losses > RESTARTS:
             self._hosts.end(place.handle)
@@ -342,7 +313,7 @@ class Crew:
         if place.crc is not None and (checksums(obs) != place.crc).any():
             self._failed = True
             raise PlayerDied(
-                f"{name_of(place)} was lost and its games did not come out the same when they were played "
+                f"{place.name} was lost and its games did not come out the same when they were played "
                 "again; the run is saved; hint: an environment must depend on nothing but the seed of reset and the "
                 "actions"
             )
@@ -528,10 +499,6 @@ class Crew:
 
 def _players(n: int) -> str:
     return f"{n} player{'s' * (n > 1)}"
-
-
-def name_of(place: Place) -> str:
-    return f"player {place.order.player}"
 
 
 def slack_chunks(config: Config) -> int:
