@@ -77,7 +77,7 @@ RUN = [
     (r"python (docs/)?make_|python docs/", "tests/test_docs.py"),
     (r"python examples/", "tests/examples/test_examples.py"),
     (r"docker ", OTHER + "needs Docker; tests/package/test_ci_and_docker.py compares the steps"),
-    (r"ray (start|stop|up)", OTHER + "starts Ray on several machines"),
+    (r"ray (start|stop|up|get-auth-token)", OTHER + "starts Ray on several machines"),
 ]  # fmt: skip
 
 
