@@ -3,22 +3,17 @@
 import contextlib
 import os
 import pathlib
-import socket
 import sys
 import uuid
 
 import psutil
 import pytest
 
+from dqnitro.common.ports import free_port
+
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")  # localhost only; read when Ray is imported
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 SMALL = {"num_cpus": 1, "object_store_memory": 100 << 20, "include_dashboard": False}
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def head_node(start):

@@ -120,7 +120,7 @@ def test_without_a_spare_process_a_player_shares_one_until_the_next_is_ready():
     hosts._kill(hosts._spare)
     new = hosts.start(order(0), seats[0])
     hosts.end(seats[0])
-    assert new.host is seats[1].host and hosts.together(new, seats[1]) and hosts.together(seats[1], new)
+    assert new.host is seats[1].host and hosts.sharing(new) == 2 and hosts.together(new, seats[1])
     assert hosts.better(new, order(0)) is None
     hosts._looked = 0.0
     hosts.prepare(order(0))
@@ -129,7 +129,8 @@ def test_without_a_spare_process_a_player_shares_one_until_the_next_is_ready():
     moved = hosts.better(new, order(0))
     assert moved.host.actor is ray.actors[3] and moved.host.players == {0}
     hosts.leave(new)
-    assert not hosts.together(seats[1], moved) and ("leave", 0) in ray.actors[1].calls and 1 not in ray.killed
+    assert hosts.sharing(seats[1]) == 1 and not hosts.together(seats[1], moved)
+    assert ("leave", 0) in ray.actors[1].calls and 1 not in ray.killed
 
 
 def test_processes_that_do_not_answer_are_not_asked_to_play():
@@ -212,6 +213,7 @@ def test_players_that_leave_give_the_fullest_nodes_up_and_those_that_have_to_sha
     two = hosts.again(seats, [order(0), order(1)])
     assert sorted(s.host.node for s in two) == [A, B] and len(ray.killed) == 2
     three = hosts.again(two, [order(i) for i in range(3)])
+    assert hosts.sharing(three[0]) == hosts.sharing(three[2]) == 2 and hosts.sharing(three[1]) == 1
     assert [hosts.together(three[0], seat) for seat in three] == [True, False, True]
 
 

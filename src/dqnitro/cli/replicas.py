@@ -12,7 +12,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 from dqnitro.cli.terminal.flags import note
 from dqnitro.common.files import temporary_folder
+from dqnitro.common.ports import free_port
 from dqnitro.common.signals import ALWAYS, NUMBERS, signal_name
 from dqnitro.config import Config
 from dqnitro.distributed import world
@@ -51,12 +51,9 @@ class Crew:
     """The processes of all ranks of this machine."""
 
     def __init__(self, command: Sequence[str], size: int, folder: pathlib.Path) -> None:
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            port = s.getsockname()[1]
         common = {
             **os.environ, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port), world.OURS: str(folder), "GLOO_SOCKET_IFNAME": "lo",
+            "MASTER_PORT": str(free_port()), world.OURS: str(folder), "GLOO_SOCKET_IFNAME": "lo",
         }  # fmt: skip
         if sys.platform == "darwin":
             common["GLOO_SOCKET_IFNAME"] = "lo0"

@@ -75,6 +75,9 @@ class HereHosts:
     def has(self, answer: Any) -> bool:
         return True
 
+    def sharing(self, player: Player) -> int:
+        return 1
+
     def together(self, one: Player, other: Player) -> bool:
         return one is other
 

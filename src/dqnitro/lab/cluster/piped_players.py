@@ -162,6 +162,9 @@ class PipedHosts:
             answer.seat.receive()
         return answer.n < answer.seat.read
 
+    def sharing(self, player: Seat) -> int:
+        return 1
+
     def together(self, one: Seat, other: Seat) -> bool:
         return one is other
 

@@ -333,6 +333,9 @@ class RayHosts:
             return None
         return self._seat(spare, order)
 
+    def sharing(self, player: Seat) -> int:
+        return len(player.host.players)
+
     def together(self, one: Seat, other: Seat) -> bool:
         return one.host is other.host
 

@@ -193,7 +193,7 @@ class Crew:
 
     def _patience_s(self, place: Place) -> float:
         """How long to wait for a chunk. Those of players in the same process come first."""
-        return max(CHUNK_S, CHUNK_TIMES * self._usual_s() * len(self._together(place)))
+        return max(CHUNK_S, CHUNK_TIMES * self._usual_s() * self._hosts.sharing(place.handle))
 
     def _together(self, place: Place) -> list[Place]:
         """The players in the process of this one, itself included."""

@@ -56,6 +56,10 @@ class Hosts(Protocol):
         """Is the answer there by now?"""
         ...
 
+    def sharing(self, player: Any) -> int:
+        """How many players take turns in the process of this one, itself included."""
+        ...
+
     def together(self, one: Any, other: Any) -> bool:
         """Do these players take turns in one process (every player does with itself)?"""
         ...
